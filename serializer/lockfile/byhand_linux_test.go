@@ -68,7 +68,7 @@ func flipBit(owner, ticket string, at int64) error {
 	n, err := ParseName(filepath.Base(ticket))
 	text, readErr := os.ReadFile(owner)
 	for place := 4096; place < len(text); place += 16 {
-		if w := binary.NativeEndian.Uint64(text[place:]); w>>2 == n.Number && w&3 != 0 {
+		if w := binary.NativeEndian.Uint64(text[place:]); w>>3 == n.Number && w&7 != 0 {
 			at += int64(place)
 			return errors.Join(err, readErr, overwrite(owner, at, string(text[at]^1)))
 		}
@@ -95,7 +95,7 @@ func TestGuardMovedToKnownOwnerFile(t *testing.T) {
 	if !locked {
 		t.Fatal("the guard is locked")
 	}
-	must(t, os.Rename(filepath.Join(dir, name.Guard), filepath.Join(dir, one.dir().own.Name())))
+	must(t, os.Rename(filepath.Join(dir, name.Guard), filepath.Join(dir, one.dir().own.Name)))
 	stillWaits(t, next, "the holder is inside, and the guard is locked")
 	guard.Unlock()
 	stillWaits(t, next, "the holder is inside")
@@ -156,7 +156,7 @@ func TestFileCannotBeRemoved(t *testing.T) {
 func TestOwnerFileMovedToGuard(t *testing.T) {
 	dir, one, other := openTwo(t)
 	enter(t, one, "a_").Leave()
-	must(t, os.Rename(filepath.Join(dir, one.dir().own.Name()), filepath.Join(dir, name.Guard)))
+	must(t, os.Rename(filepath.Join(dir, one.dir().own.Name), filepath.Join(dir, name.Guard)))
 	wantRefusal(t, started(other, "a_"), serializer.ErrStorage)
 	remove(t, filepath.Join(dir, name.Guard))
 	wait.Until(t, "the queue works again", func() bool {
@@ -166,6 +166,21 @@ func TestOwnerFileMovedToGuard(t *testing.T) {
 		}
 		return r.err == nil
 	})
+}
+
+// Bug: what cannot be linked to, in the place of a process's own owner file, was reported as
+// a file system without hard links.
+func TestDirectoryInPlaceOfOwnerFile(t *testing.T) {
+	dir := t.TempDir()
+	e := open(t, dir)
+	file := filepath.Join(dir, e.dir().own.Name)
+	must(t, errors.Join(os.Remove(file), os.Mkdir(file, 0o700)))
+	r := <-started(e, "a_")
+	if !errors.Is(r.err, serializer.ErrStorage) || !strings.Contains(r.err.Error(), "making "+filepath.Base(file)) || strings.Contains(r.err.Error(), "hard links") {
+		t.Errorf("got %v", r.err)
+	}
+	remove(t, file)
+	enter(t, e, "a_").Leave()
 }
 
 // Bug: an eviction in a directory that was replaced and closed meanwhile asked for a file by a

@@ -65,8 +65,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 	}
 	d.watch = sys.Watch()
 	if d.own, err = owner.Make(sys, s.clock()); err == nil {
-		trial := name.New + name.Random() // shows whether tickets can be made here
-		err = errors.Join(sys.Link(d.own.Name(), trial), sys.Unlink(trial))
+		err = sys.TryLink(d.own.Name, name.New+name.Random()) // as a ticket is made
 	}
 	if err != nil {
 		d.close()

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -73,28 +72,6 @@ func TestLostNotifications(t *testing.T) {
 	if turn.Token() <= last.Token() {
 		t.Errorf("token %d after %d", turn.Token(), last.Token())
 	}
-}
-
-// The audit: whoever lists the directory while a file is missing that somebody else has
-// removed issues no ticket before it knows whose place that is.
-func TestFileRemovedBeforeListing(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	two := open(t, dir)
-	holder := helper{Dir: dir, Queue: "a_"}.start(t)
-	enter(t, two, "b_").Leave()
-	hear := two.deaf()
-	holder.enter(t, "inside")
-	holder.halt(t)
-	remove(t, filepath.Join(dir, filesWith(t, dir, "a_")[0]))
-	overflow(t, dir)
-	hear()
-	next := started(two, "a_")
-	stillWaits(t, next, "the holder is stopped, and its file missing")
-	holder.signal(t, syscall.SIGCONT)
-	stillWaits(t, next, "the holder is inside")
-	holder.leave(t)
-	get(t, next).Leave()
 }
 
 // callingHandler is a log handler that calls the engine.

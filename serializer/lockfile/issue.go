@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/guard"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
@@ -32,7 +32,7 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 	for {
 		joined, err := s.current.Load().append(ctx, tickets)
 		tickets = tickets[joined:]
-		if errors.Is(err, guard.ErrReplaced) {
+		if errors.Is(err, dir.ErrReplaced) {
 			if err = s.exchange(); err == nil {
 				continue
 			}
@@ -111,7 +111,7 @@ func (d *directory) auditLocked() error {
 		known[r.Number] = cmp.Or(r.by, known[r.Number]) // somebody may have renamed a file
 	}
 	for _, o := range *d.owners.Load() {
-		if dead, err := o.Dead(); dead && err == nil {
+		if o.Dead() {
 			continue // its tickets are taken out
 		}
 		standing, _, err := o.Numbers()
@@ -167,12 +167,12 @@ func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
 }
 
 // linkLocked links a ticket's file to the owner file. That is replaced if somebody has
-// removed it, or if it has too many links.
+// removed it, or has put there what cannot be linked to, or if it has too many links.
 func (d *directory) linkLocked(file string) error {
-	err := d.sys.Link(d.own.Name(), file)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EMLINK) {
+	err := d.sys.Link(d.own.Name, file)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EMLINK) {
 		if err = d.own.Renew(); err == nil {
-			err = d.sys.Link(d.own.Name(), file)
+			err = d.sys.Link(d.own.Name, file)
 		}
 	}
 	return err

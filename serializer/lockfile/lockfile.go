@@ -28,14 +28,14 @@ import (
 // guard records. So a ticket that exists is smaller than every ticket still to come,
 // whatever the clock does. A ticket is a hard link to its process's owner file.
 //
-// Owner. A process holds the lock of its owner file while it lives. If another process gets
-// that lock, the owner is dead, and its tickets are reaped. The file has the number, state
-// and rule of each ticket; see package owner. They are written before the ticket's file is
-// made, say Leaving before it is removed, and are cleared afterwards. So a file that
-// disappears while its owner says Waiting or Inside was removed by somebody else. The
-// ticket keeps its place everywhere, and its owner puts the file back. Whoever lists the
-// directory in between never sees that file. So it issues no ticket until it knows every
-// ticket that an owner says is out.
+// Owner. A process holds the lock of its owner file while it lives. If another process
+// gets that lock, the owner is dead, and its tickets are reaped. The file has the
+// number, state and rule of each ticket; see package owner. They are written before the
+// ticket's file is made, say Leaving before it is removed, and Gone afterwards. So a
+// file that disappears while its owner says Waiting or Inside was removed by somebody
+// else. The ticket keeps its place everywhere, and its owner puts the file back.
+// Whoever lists the directory in between never sees that file. So it issues no ticket
+// until it knows every ticket that an owner says is out.
 //
 // Following. The directory's events are read under the guard before tickets are numbered,
 // so all smaller tickets are reported before. While a ticket of this process may wait for
@@ -127,7 +127,7 @@ func (s *Store) SetInside(t *serializer.Ticket, _ bool) {
 
 // Inside implements [serializer.Store].
 func (s *Store) Inside(t *serializer.Ticket) bool {
-	return s.current.Load().find(t.Number, t.Key).State == owner.Inside
+	return find(*s.current.Load().owners.Load(), t.Number, t.Key).State == owner.Inside
 }
 
 // Sync implements [serializer.Store].

@@ -61,13 +61,11 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 		d.watch.Wait(min(time.Until(next), reapInterval))
 		next = ticked
 	}
-	timer := time.NewTimer(time.Until(next))
-	defer timer.Stop()
 	select {
 	case <-s.closing:
 		return false
 	case <-s.nudge:
-	case <-timer.C:
+	case <-time.After(time.Until(next)):
 	}
 	return true
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -24,10 +23,10 @@ type claim struct {
 	by   *owner.Remote // nil if no owner says anything
 }
 
-// find returns what the owners say about a ticket.
-func (d *directory) find(number uint64, file string) claim {
-	for _, o := range *d.owners.Load() {
-		if state, rule := o.Find(number, file); state != owner.Gone {
+// find returns what the first owner that has a word for a ticket says about it.
+func find(owners []*owner.Remote, number uint64, file string) claim {
+	for _, o := range owners {
+		if state, rule, ok := o.Find(number, file); ok {
 			return claim{state, rule, o}
 		}
 	}
@@ -45,74 +44,64 @@ func (d *directory) unaskedLocked() error {
 }
 
 // askLocked returns what the owner of a ticket says about it. If that is not known, all are
-// asked; the error may then mean that an owner's file cannot be opened.
+// asked. If none says anything, the error is why one could not be asked.
 func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
-	if r.by == nil {
-		if said = d.find(r.Number, r.Key); said.by == nil {
-			err = d.unaskedLocked()
-		}
-		return said, err
+	owners, check := *d.owners.Load(), d.unaskedLocked
+	if r.by != nil {
+		owners, check = []*owner.Remote{r.by}, r.by.Check
 	}
-	said.by = r.by
-	if said.State, said.rule = r.by.Find(r.Number, r.Key); said.State == owner.Gone {
-		err = r.by.Check()
+	if said = find(owners, r.Number, r.Key); said.by == nil {
+		err = check()
 	}
 	return said, err
-}
-
-// noteOwnerLocked notes a change of an owner file.
-func (d *directory) noteOwnerLocked(c dir.Change, file string) {
-	known := d.ownerLocked(file)
-	switch {
-	case file == d.own.Name():
-		if c != dir.Closed { // another file may be in its place
-			d.checkOwnLocked()
-		}
-	case c == dir.Appeared && known != nil:
-		if err := known.Update(); err != nil {
-			d.blindLocked(file, err)
-		}
-	case c == dir.Appeared:
-		d.openOwnerLocked(file)
-	case c == dir.Closed:
-		d.reaped = time.Time{} // its lock is about to be released
-	}
 }
 
 // ownerLocked returns the other process whose owner file has a name.
 func (d *directory) ownerLocked(file string) *owner.Remote {
 	for _, o := range *d.owners.Load() {
-		if o.Name() == file {
+		if o.Name == file {
 			return o
 		}
 	}
 	return nil
 }
 
-// openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it.
+// openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it. The
+// owner may have replaced the file. Another one, such as a copy, is removed.
 func (d *directory) openOwnerLocked(file string) {
-	o, err := owner.OpenRemote(d.sys, file)
-	switch {
-	case err == nil && (o.Name() == d.own.Name() || d.ownerLocked(o.Name()) != nil):
-		o.Close()
-	case err == nil:
-		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
-	case !errors.Is(err, dir.ErrNotOurs):
-		d.blindLocked(file, err)
-	case strings.HasPrefix(file, name.Owners):
-		d.report(slog.LevelWarn, "a file has the name of an owner file, but is none; remove it", "path", d.pathOf(file))
-	}
-}
-
-// blindLocked notes that an owner file cannot be opened. The directory is listed again at
-// the next occasion. Until each owner can be asked, no ticket is issued.
-func (d *directory) blindLocked(file string, err error) {
-	if errors.Is(err, fs.ErrNotExist) {
+	known := d.ownerLocked(file)
+	if info, err := d.sys.Info(file); err == nil && known != nil && known.Has(info) {
 		return
 	}
-	d.blind = d.failed("opening owner file", file, err)
-	d.watch.Distrust()
-	d.report(slog.LevelWarn, "an owner file cannot be opened; arrivals are refused until it can be, or is removed", "path", d.pathOf(file), "error", err)
+	o, err := owner.OpenRemote(d.sys, file)
+	switch {
+	case err != nil:
+		d.blindLocked(file, err)
+		return
+	case o.Abandoned():
+		_ = d.unlink(file)
+	case known != nil:
+		known.Update(o)
+	case o.Name != d.own.Name && d.ownerLocked(o.Name) == nil:
+		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
+		return
+	}
+	o.Close()
+}
+
+// blindLocked notes why an owner file cannot be opened. The directory is listed again at
+// the next occasion. Until each owner can be asked, no ticket is issued.
+func (d *directory) blindLocked(file string, err error) {
+	isOwner := strings.HasPrefix(file, name.Owners)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, dir.ErrNotOurs) && isOwner:
+		d.report(slog.LevelWarn, "a file has the name of an owner file, but is none; remove it", "path", d.pathOf(file))
+	case isOwner || !errors.Is(err, dir.ErrNotOurs) && !errors.Is(err, fs.ErrPermission): // otherwise, it is another program's
+		d.blind = d.failed("opening owner file", file, err)
+		d.watch.Distrust()
+		d.report(slog.LevelWarn, "an owner file cannot be opened; arrivals are refused until it can be, or is removed", "path", d.pathOf(file), "error", err)
+	}
 }
 
 // checkOwnLocked replaces the owner file of this process if somebody has damaged it.
@@ -121,16 +110,16 @@ func (d *directory) checkOwnLocked() {
 	if why == nil {
 		return
 	}
-	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name()), "reason", why)
+	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name), "reason", why)
 	if err := d.own.Renew(); err != nil {
-		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name()), "error", err)
+		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name), "error", err)
 	}
 }
 
 // lastIssued returns the last number that the other processes which are alive have issued.
 func (d *directory) lastIssued() (last uint64) {
 	for _, o := range *d.owners.Load() {
-		if dead, err := o.Dead(); !dead && err == nil {
+		if !o.Dead() {
 			_, of, _ := o.Numbers()
 			last = max(last, of)
 		}
@@ -141,29 +130,14 @@ func (d *directory) lastIssued() (last uint64) {
 // reapLocked takes out the tickets of all dead owners.
 func (d *directory) reapLocked() {
 	for _, o := range *d.owners.Load() {
-		dead, err := o.Dead()
-		if err != nil {
-			d.report(slog.LevelError, "an owner file could not be checked", "path", d.pathOf(o.Name()), "error", err)
-		} else if dead && !d.livesLocked(o) {
+		if o.Dead() {
 			d.reapOwnerLocked(o)
 		}
 	}
 }
 
-// livesLocked reports whether somebody holds the lock of a ticket's file, although nobody holds
-// that of its owner's file. Then somebody has put a copy in the place of the owner's file, which
-// the owner will mend, or the process is ending at this moment.
-func (d *directory) livesLocked(o *owner.Remote) bool {
-	for _, r := range d.remote {
-		if r.by == o && !owner.IsFree(d.sys, r.Key) {
-			return true
-		}
-	}
-	return false
-}
-
-// reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also
-// of those that are not known. The owner file goes last: whoever finds a ticket needs it. The
+// reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also of
+// those that are not known. The owner file goes last: whoever finds a ticket needs it. The
 // owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := make(map[string]bool) // their words may be damaged
@@ -183,21 +157,21 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
-	if info, statErr := d.sys.Info(dead.Name()); err == nil && statErr == nil && dead.Has(info) {
-		err = d.unlink(dead.Name())
+	if info, statErr := d.sys.Info(dead.Name); err == nil && statErr == nil && dead.Has(info) {
+		err = d.unlink(dead.Name)
 	}
 	if err != nil {
 		return // the next tick tries again
 	}
 	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 	dead.Close()
-	d.openOwnerLocked(dead.Name())
+	d.openOwnerLocked(dead.Name)
 }
 
 // isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
 // no word for it, because that was damaged.
 func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
-	if said := d.find(number, file); said.by != nil {
+	if said := find(*d.owners.Load(), number, file); said.by != nil {
 		return said.by == o
 	}
 	info, err := d.sys.Info(file)

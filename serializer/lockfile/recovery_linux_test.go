@@ -180,28 +180,3 @@ func TestNumberOfDeadProcess(t *testing.T) {
 	remove(t, twin)
 	get(t, waiting).Leave()
 }
-
-// Files whose names only begin like the queue's do not belong to it, however old they
-// are.
-func TestLookAlikesAreIgnored(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	for _, file := range []string{
-		"a_", "a_b_0000100000000000000000200000001192.168.0.1", "a_0000100000000000000000200000001",
-		"a_0000100000000000000000300000001192.168.0.1", "a_0000100000000000000000200000001192.168.0.1.txt",
-		"a_00010000000000000000200000001192.168.0.1", "a_10000100000000000000000200000001192.168.0.1",
-		"a0000100000000000000000200000001192.168.0.1", "0000100000000000000000200000001192.168.0.1",
-		".orderly-owner", ".orderly-x", ".orderly-pause-x",
-	} {
-		touch(t, dir, file)
-	}
-	before := filesOf(t, dir)
-	e := open(t, dir)
-	enter(t, e, "a_").Leave()
-	must(t, e.Close())
-	for _, file := range before {
-		if !exists(filepath.Join(dir, file)) {
-			t.Errorf("%s is gone", file)
-		}
-	}
-}

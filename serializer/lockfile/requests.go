@@ -57,31 +57,26 @@ func (s *Store) setPause(ctx context.Context, queue, file string) error {
 	return d.syncLocked()
 }
 
-// notePauseLocked notes a change of a pause's file.
+// notePauseLocked notes a change of a pause's file, and reports when the last pause of its
+// queue ends.
 func (d *directory) notePauseLocked(c dir.Change, file string) {
 	p, ok := name.ParsePause(file)
-	_, known := d.pauses[file]
 	switch {
 	case !ok:
 		d.report(slog.LevelError, "a file name looks like a pause but cannot be parsed; it pauses nothing, remove it", "path", d.pathOf(file))
-	case c == dir.Appeared && !known:
+		return
+	case c == dir.Appeared:
 		d.pauses[file] = p
-		d.reportPauseLocked(p.Queue)
-	case c == dir.Vanished && known:
+	case c == dir.Vanished:
 		delete(d.pauses, file)
-		d.reportPauseLocked(p.Queue)
 	}
-}
-
-// reportPauseLocked reports when the last pause of a queue ends.
-func (d *directory) reportPauseLocked(queue string) {
 	var end time.Time
-	for _, p := range d.pauses {
-		if p.Queue == queue && p.End.After(end) {
-			end = p.End
+	for _, other := range d.pauses {
+		if other.Queue == p.Queue && other.End.After(end) {
+			end = other.End
 		}
 	}
-	d.events.Paused(queue, end)
+	d.events.Paused(p.Queue, end)
 }
 
 // endPausesLocked ends the pauses that are over.
@@ -99,16 +94,10 @@ func (d *directory) endPausesLocked() {
 func (s *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	d := s.current.Load()
 	file, err := d.askForEviction(t)
-	if err != nil || file == "" {
-		return err
-	}
-	for ctx.Err() == nil {
-		if !d.isAsked(file) {
-			return nil
-		}
+	for ; err == nil && d.isAsked(file); err = ctx.Err() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	return ctx.Err()
+	return err
 }
 
 // isAsked reports whether a file that asks for an eviction is still there. In a directory

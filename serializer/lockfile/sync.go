@@ -55,7 +55,7 @@ func (d *directory) listLocked() error {
 		there[file] = true
 		d.noteLocked(dir.Appeared, []byte(file))
 	}
-	known := slices.AppendSeq([]string{d.own.Name()}, maps.Keys(d.local))
+	known := slices.AppendSeq([]string{d.own.Name}, maps.Keys(d.local))
 	known = slices.AppendSeq(slices.AppendSeq(known, maps.Keys(d.remote)), maps.Keys(d.pauses))
 	for _, file := range known {
 		if !there[file] {
@@ -95,9 +95,14 @@ func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
 
 // noteSpecialLocked notes a change of a file that is no ticket.
 func (d *directory) noteSpecialLocked(c dir.Change, file string) {
+	isOwner := strings.HasPrefix(file, name.Owners)
 	switch {
-	case strings.HasPrefix(file, name.Owners):
-		d.noteOwnerLocked(c, file)
+	case file == d.own.Name:
+		d.checkOwnLocked() // another file may be in its place
+	case isOwner && c == dir.Closed:
+		d.reaped = time.Time{} // its lock is about to be released
+	case isOwner && c == dir.Appeared:
+		d.openOwnerLocked(file)
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared && !slices.Contains(d.evicts, file):

@@ -25,10 +25,6 @@ type remoteTicket struct {
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.
 var unownedTime = 5 * time.Minute
 
-// leavingTime is how long a ticket's file may stay after its owner said that it leaves. Until
-// then, the owner may find that somebody has damaged the word.
-const leavingTime = time.Second
-
 // unowned is the owner of a file that comes from another program or a person. Nobody can
 // tell its rule, which is taken to be the strictest.
 var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
@@ -37,7 +33,7 @@ var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
 func (d *directory) noteAppearedLocked(file string) {
 	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
 		d.unsure = true
-		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: n.Time()}
+		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: time.UnixMicro(int64(n.Number))}
 		d.appeared[file] = &remoteTicket{Ticket: t, since: time.Now()}
 	}
 }
@@ -45,28 +41,23 @@ func (d *directory) noteAppearedLocked(file string) {
 // identifyLocked finds out what a file is that no owner has a word for, and puts its ticket
 // into the queue. Some are gone by now: their tickets are over.
 func (d *directory) identifyLocked(r *remoteTicket) {
-	info, statErr := d.sys.Info(r.Key)
-	if info.Links > 1 { // the name of its owner's file may have been removed
-		d.openOwnerLocked(r.Key)
-	}
-	if _, err := d.askLocked(r); d.claimLocked(r) || err == nil && errors.Is(statErr, fs.ErrNotExist) {
+	d.openOwnerLocked(r.Key) // the name of its owner's file may have been removed
+	info, err := d.sys.Info(r.Key)
+	if d.claimLocked(r) || errors.Is(err, fs.ErrNotExist) && d.unaskedLocked() == nil {
 		return
 	}
 	r.Owner = unowned
-	if statErr == nil {
+	if err == nil {
 		r.since, r.changed = r.since.Add(min(time.Until(info.Changed), 0)), info.Changed
 	}
 	d.enterLocked(r)
 }
 
 // claimLocked reports whether an owner has a word for a ticket. It puts the ticket into its
-// queue, unless it is there, or is over: then the file has vanished, too, or is about to.
+// queue, unless it is over.
 func (d *directory) claimLocked(r *remoteTicket) bool {
-	if d.remote[r.Key] != nil {
-		return true
-	}
-	said := d.find(r.Number, r.Key)
-	if said.Stands() || said.State == owner.Leaving && !r.vanished {
+	said := find(*d.owners.Load(), r.Number, r.Key)
+	if said.Stands() {
 		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
 		d.last = max(d.last, r.Number)
 		d.enterLocked(r)
@@ -88,30 +79,24 @@ func (d *directory) dropLocked(r *remoteTicket) {
 // one. If it does not, or if an owner cannot be asked, somebody else may have removed the
 // file. The ticket keeps its place then.
 func (d *directory) noteVanishedLocked(file string) {
-	r := d.remote[file]
-	if r == nil {
-		if r = d.appeared[file]; r != nil {
-			r.vanished = true
+	if r := d.appeared[file]; r != nil {
+		r.vanished = true
+	} else if r := d.remote[file]; r != nil {
+		if said, err := d.askLocked(r); !said.Stands() && err == nil {
+			d.dropLocked(r)
 		}
-		return
-	}
-	if said, err := d.askLocked(r); !said.Stands() && err == nil {
-		d.dropLocked(r)
 	}
 }
 
 // checkTicketsLocked checks what no event reports about the tickets of others.
 func (d *directory) checkTicketsLocked() {
 	for _, r := range d.remote {
-		said, err := d.askLocked(r)
-		switch {
+		switch said, err := d.askLocked(r); {
 		case err != nil: // its owner may be one that cannot be asked
 		case said.Stands():
 			r.by, r.since = said.by, time.Now()
-		case said.State == owner.Leaving:
-			if time.Since(r.since) > leavingTime { // the owner cannot remove the file
-				d.dropLocked(r)
-			}
+		case said.by != nil: // it is over, but the owner cannot remove the file
+			d.dropLocked(r)
 		default:
 			d.checkUnownedLocked(r)
 		}

@@ -11,9 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/durable"
 )
 
 // Change is what has happened to a file.
@@ -53,6 +57,44 @@ type Dir struct {
 	id   ID
 }
 
+// Make opens the directory for a path, and makes it and its parents if they are missing. If
+// everybody may write to it, it opens a directory of this user's own there. It refuses
+// network file systems.
+func Make(path string) (*Dir, error) {
+	if err := durable.MakeDirs(path, 0o750); err != nil {
+		return nil, err
+	}
+	info, err := os.Stat(path)
+	if err == nil && info.Mode()&0o002 != 0 {
+		path, err = makeOwn(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if kind := networkFileSystem(path); kind != "" {
+		return nil, fmt.Errorf("it is on a network file system (%s), where locks or notifications do not reach other machines; "+
+			"use a local directory, or an engine for several machines, such as etcd", kind)
+	}
+	return open(path)
+}
+
+// makeOwn makes a directory of this user's own, and returns its path.
+func makeOwn(path string) (string, error) {
+	own := filepath.Join(path, "orderly-"+strconv.Itoa(os.Geteuid()))
+	if err := os.Mkdir(own, 0o700); err != nil && !os.IsExist(err) {
+		return "", err
+	}
+	var st unix.Stat_t
+	if err := unix.Lstat(own, &st); err != nil {
+		return "", &os.PathError{Op: "stat", Path: own, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
+		return "", fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory",
+			own, os.Geteuid())
+	}
+	return own, nil
+}
+
 func open(path string) (*Dir, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -76,19 +118,19 @@ func (d *Dir) Path() string { return d.path }
 func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
 // Here reports whether the path still leads to this directory.
-func (d *Dir) Here() bool {
-	here, err := IsAt(d.path, d.id)
-	return here && err == nil
-}
+func (d *Dir) Here() bool { return Check(d.path, d.id) == nil }
 
-// IsAt reports whether a path leads to a certain file.
-func IsAt(path string, id ID) (bool, error) {
+// ErrReplaced means that a path leads to another file, or to none.
+var ErrReplaced = errors.New("the lock directory or its guard was replaced")
+
+// Check returns an error unless a path leads to a certain file.
+func Check(path string, id ID) error {
 	var st unix.Stat_t
 	err := unix.Stat(path, &st)
-	if err == unix.ENOENT || err == unix.ENOTDIR {
-		return false, nil
+	if err == unix.ENOENT || err == unix.ENOTDIR || err == nil && infoOf(&st).ID != id {
+		return ErrReplaced
 	}
-	return infoOf(&st).ID == id, err
+	return err
 }
 
 // Create makes a file, which must not exist, and opens it.
@@ -174,12 +216,15 @@ func infoOf(st *unix.Stat_t) Info {
 }
 
 // Link gives a file of the directory a second name there.
-func (d *Dir) Link(from, to string) error {
-	err := unix.Linkat(d.fd, from, d.fd, to, 0)
+func (d *Dir) Link(from, to string) error { return unix.Linkat(d.fd, from, d.fd, to, 0) }
+
+// TryLink is Link for a name that is removed again. It says so if there are no hard links.
+func (d *Dir) TryLink(from, to string) error {
+	err := d.Link(from, to)
 	if err == unix.EPERM || err == unix.EOPNOTSUPP || err == unix.ENOSYS || err == unix.ENOTSUP {
-		err = fmt.Errorf("its file system has no hard links, use another directory: %w", err)
+		return fmt.Errorf("its file system has no hard links, use another directory: %w", err)
 	}
-	return err
+	return errors.Join(err, d.Unlink(to))
 }
 
 // Unlink removes a name of a file. It is not an error if there is none.

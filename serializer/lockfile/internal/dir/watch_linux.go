@@ -61,20 +61,14 @@ const maxEvent = unix.SizeofInotifyEvent + unix.NAME_MAX + 1
 // directory must be listed. The name is valid only during the call of fn.
 func (w *Watch) Read(fn func(c Change, name []byte)) (lost bool, err error) {
 	for more := !w.polls(); more; {
-		var size int
-		size, err = unix.Read(w.fd, w.buf)
-		switch {
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			size = 0
-		case err != nil:
+		size, err := unix.Read(w.fd, w.buf)
+		if err != nil && err != unix.EAGAIN {
 			return true, err
 		}
 		// A read returns as many events as fit. If there was room for another one, there
 		// were no more.
 		more = size > len(w.buf)-maxEvent
-		w.parse(w.buf[:size], fn)
+		w.parse(w.buf[:max(size, 0)], fn)
 	}
 	lost, w.lost = w.lost, w.polls()
 	return lost, nil

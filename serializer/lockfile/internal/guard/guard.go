@@ -65,8 +65,12 @@ func Open(d *dir.Dir) (*Guard, error) {
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	g := &Guard{dir: d, path: filepath.Join(d.Path(), name.Guard), fd: fd, id: info.ID, boot: strings.TrimSpace(string(boot))}
 	text, err := g.read()
-	if err == nil && (info.Links > 1 || strings.HasPrefix(text, name.OwnerText)) { // somebody has moved an owner file there
+	switch {
+	case err != nil:
+	case strings.HasPrefix(text, name.OwnerText): // somebody has moved it there
 		err = dir.ErrNotOurs
+	case info.Links > 1:
+		err = errors.New("it has a second name, perhaps in a copy of the directory (cp -al); remove it here or there")
 	}
 	if err != nil {
 		_ = unix.Close(fd)
@@ -108,18 +112,9 @@ func (g *Guard) TryLock() (locked bool, err error) {
 // Unlock lets others take the guard.
 func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
 
-// Check returns an error unless the guard is still the one at its path. [ErrReplaced]
+// Check returns an error unless the guard is still the one at its path. [dir.ErrReplaced]
 // means that others may have taken another one.
-func (g *Guard) Check() error {
-	there, err := dir.IsAt(g.path, g.id)
-	if err == nil && !there {
-		err = ErrReplaced
-	}
-	return err
-}
-
-// ErrReplaced means that the path of a guard leads to another one, or to none.
-var ErrReplaced = errors.New("the lock directory or its guard was replaced")
+func (g *Guard) Check() error { return dir.Check(g.path, g.id) }
 
 // Close closes the file.
 func (g *Guard) Close() { _ = unix.Close(g.fd) }

@@ -58,17 +58,14 @@ const (
 // OwnerText is the first line of an owner file.
 const OwnerText = "orderly lock-file owner 1"
 
-// Name is the content of the name of a ticket's file.
+// Name is the content of the name of a ticket's file. The queue's clock is that of the
+// system, except that it never stands still or goes back. After a power failure, it may be
+// up to ten minutes ahead.
 type Name struct {
 	Prefix string         // names the queue
-	Number uint64         // microseconds since 1970 on the queue's clock; the token
+	Number uint64         // the token: microseconds since 1970 on the queue's clock
 	Client netip.AddrPort // the client that arrived
 }
-
-// Time returns when the ticket was numbered, on the queue's clock. That is the system's
-// clock, except that it never stands still or goes back. After a power failure, it may
-// be up to ten minutes ahead.
-func (n Name) Time() time.Time { return time.UnixMicro(int64(n.Number)) }
 
 // String returns the name of the file.
 func (n Name) String() string {
@@ -152,24 +149,12 @@ func ParsePause(file string) (Pause, bool) {
 	return Pause{Queue: queue, End: time.UnixMicro(int64(micros)).UTC()}, ok
 }
 
-// randomLetters are how many letters [Random] returns.
-const randomLetters = 16
+// Random returns 16 random letters for the name of a file.
+func Random() string { return strings.ToLower(rand.Text()[:16]) }
 
-// Random returns random letters for the name of a file.
-func Random() string { return strings.ToLower(rand.Text()[:randomLetters]) }
-
-// IsOwner reports whether an owner file may have been given a name: [Owners], and what
-// [Random] returns.
-func IsOwner(file string) bool {
-	letters, ok := strings.CutPrefix(file, Owners)
-	return ok && len(letters) == randomLetters && strings.Trim(letters, "abcdefghijklmnopqrstuvwxyz234567") == ""
-}
-
-// AppendDigits appends n in decimal, padded with zeros to width.
+// AppendDigits appends n in decimal, padded with zeros to width, at most 20.
 func AppendDigits(b []byte, n uint64, width int) []byte {
-	for range width {
-		b = append(b, '0')
-	}
+	b = append(b, "00000000000000000000"[:width]...)
 	for at := len(b) - 1; n > 0; n /= 10 {
 		b[at] = byte('0' + n%10)
 		at--

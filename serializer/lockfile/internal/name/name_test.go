@@ -54,24 +54,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestIsOwner(t *testing.T) {
-	for file, want := range map[string]bool{
-		Owners + Random():                 true,
-		Owners + "k3j5vq2m6xw7n4pa":       true,
-		Owners + "k3j5vq2m\x00\x00w7n4pa": false,
-		Owners + "k3j5vq2m6xw7n4p1":       false, // not a letter of ours
-		Owners + "k3j5vq2m6xw7n4p":        false,
-		Owners + "k3j5vq2m6xw7n4paa":      false,
-		New + "k3j5vq2m6xw7n4pa":          false,
-		Owners:                            false,
-		"":                                false,
-	} {
-		if IsOwner(file) != want {
-			t.Errorf("%q: want %t", file, want)
-		}
-	}
-}
-
 // Reading the name of any file gives a ticket or an error. The name made of that ticket
 // reads as the same ticket.
 func FuzzParse(f *testing.F) {

@@ -8,14 +8,15 @@
 //
 //	orderly lock-file owner 1
 //	.orderly-owner-k3j5vq2m6xw7n4pa
+//	.orderly-owner-k3j5vq2m6xw7n4pa
 //	pid 4711 on web1
 //	since 2026-11-20T08:15:30Z, program "/usr/bin/caddy"
 //
 // Then come two words of 64 bits for each ticket: one with its number and state, and one
-// with its rule and a checksum of its file's name (see newWord and tag). The words are a hash table. Those of a ticket lie in one
-// of the four places of its bucket, a cache line that follows from its number. If these are
-// taken, they lie in its bucket of the next level, which is twice as large and appended to
-// the file. So nothing ever moves.
+// with its rule and a checksum of its file's name (see newWord and tag). The words are a
+// hash table. Those of a ticket lie in one of the four places of its bucket, a cache line
+// that follows from its number. If these are taken, they lie in its bucket of the next
+// level, which is twice as large and appended to the file. So nothing ever moves.
 //
 // All processes map the file into memory, but only its owner writes. Others may damage or
 // truncate it. So the owner also keeps the words for itself, and looks from time to time
@@ -23,13 +24,16 @@
 // as many links as the file system allows, the owner makes another file of the same name,
 // with the same words. It keeps the old one locked, and goes on writing to it: others may
 // know only that one, because the new name was removed, too. The name is also in the text:
-// somebody else may have removed it, but not the tickets that are linked to the file.
+// somebody else may have removed it, but not the tickets that are linked to the file. It is
+// there twice, so that a damaged one is not believed.
 package owner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/bits"
 	"os"
 	"runtime/debug"
 	"sync/atomic"
@@ -49,21 +53,24 @@ type word uint64
 // State is where a ticket is, as its owner says.
 type State uint8
 
-// The states of a ticket. A word says Waiting before the ticket's file is made, and Leaving
-// before it is removed. The place of one that is Gone is free.
+// The states of a ticket. A word says Waiting before the ticket's file is made, Leaving
+// before it is removed, and Gone afterwards: then its place is free. Any two differ in two
+// bits. So if a bit is damaged, the word says none of them.
 const (
-	Gone State = iota
-	Waiting
-	Inside
-	Leaving
+	Gone    State = 0b000
+	Waiting State = 0b011
+	Inside  State = 0b101
+	Leaving State = 0b110
 )
 
 // Stands reports whether the ticket is waiting or inside. Then its file should exist.
 func (s State) Stands() bool { return s == Waiting || s == Inside }
 
-func newWord(number uint64, s State) word { return word(number<<2 | uint64(s)) }
-func (w word) number() uint64             { return uint64(w >> 2) }
-func (w word) state() State               { return State(w & 3) }
+func (s State) valid() bool { return bits.OnesCount8(uint8(s))%2 == 0 }
+
+func newWord(number uint64, s State) word { return word(number<<3 | uint64(s)) }
+func (w word) number() uint64             { return uint64(w >> 3) }
+func (w word) state() State               { return State(w & 7) }
 
 // maxLimit is the greatest limit that fits into a word.
 const maxLimit = 1<<31 - 1
@@ -104,16 +111,14 @@ func bucket(number uint64, level int) int {
 
 // Self names this process for people.
 func Self() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown host"
-	}
-	return fmt.Sprintf("pid %d on %s", os.Getpid(), host)
+	host, _ := os.Hostname()
+	return fmt.Sprintf("pid %d on %s", os.Getpid(), cmp.Or(host, "unknown host"))
 }
 
 // text is what this process's owner file of a given name begins with.
 func text(file string, now time.Time) string {
-	return fmt.Sprintf("%s\n%s\n%s\nsince %s, program %.1000q\n", name.OwnerText, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
+	return fmt.Sprintf("%s\n%s\n%s\n%s\nsince %s, program %.1000q\n",
+		name.OwnerText, file, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 }
 
 // errDamaged means that somebody else has truncated, changed or replaced an owner file.
@@ -122,10 +127,9 @@ var errDamaged = errors.New("the owner file was damaged or replaced by another p
 // file is an open owner file, mapped into memory with room for all levels. Memory behind
 // the end of the file must not be accessed.
 type file struct {
-	name string
-	id   dir.ID
-	fd   int
-	mem  []byte
+	id  dir.ID
+	fd  int
+	mem []byte
 }
 
 func (f *file) mmap(access int) (err error) {

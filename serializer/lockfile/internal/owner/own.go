@@ -21,8 +21,8 @@ import (
 // Own is the owner file of this process. Set and State may be called at any time. All
 // other methods are for one goroutine at a time.
 type Own struct {
+	Name string // of the file, to which tickets are linked
 	dir  *dir.Dir
-	name string
 	text string // for people
 
 	mu     sync.Mutex // guards the rest, and the memory of the files
@@ -33,13 +33,10 @@ type Own struct {
 
 // Make makes the owner file of this process in a directory.
 func Make(d *dir.Dir, now time.Time) (*Own, error) {
-	o := &Own{dir: d, name: name.Owners + name.Random(), levels: 1, words: make([]word, levelEnd(1))}
-	o.text = text(o.name, now)
+	o := &Own{Name: name.Owners + name.Random(), dir: d, levels: 1, words: make([]word, levelEnd(1))}
+	o.text = text(o.Name, now)
 	return o, o.Renew()
 }
-
-// Name returns the name of the file, to which tickets are linked.
-func (o *Own) Name() string { return o.name }
 
 // maxFiles is how many files are kept. A process that was stopped for so many others finds
 // the last one by its name.
@@ -48,7 +45,7 @@ const maxFiles = 64
 // Renew makes a file that takes the place of the present one, with the same words. It is
 // written and locked before it gets its name. So nobody ever sees an incomplete one.
 func (o *Own) Renew() (err error) {
-	f, draft := &file{name: o.name, fd: -1}, name.New+name.Random()
+	f, draft := &file{fd: -1}, name.New+name.Random()
 	defer func() {
 		if err != nil {
 			_ = o.dir.Unlink(draft)
@@ -61,10 +58,10 @@ func (o *Own) Renew() (err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err = o.fillLocked(f); err == nil {
-		err = o.dir.Rename(draft, f.name)
+		err = o.dir.Rename(draft, o.Name)
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("making %s: %w", o.Name, err)
 	}
 	o.files = append(o.files, f)
 	if info, err := dir.Stat(o.files[0].fd); len(o.files) > maxFiles && err == nil && info.Links == 0 {
@@ -186,7 +183,7 @@ func (o *Own) storeLocked(i int, w word) {
 // Check returns an error if somebody has damaged or removed the file, which should then be
 // renewed.
 func (o *Own) Check() error {
-	info, err := o.dir.Info(o.name)
+	info, err := o.dir.Info(o.Name)
 	if err != nil {
 		return err
 	}
@@ -204,7 +201,7 @@ func (o *Own) Check() error {
 
 // Close removes the owner file, and releases its lock.
 func (o *Own) Close() {
-	_ = o.dir.Unlink(o.name)
+	_ = o.dir.Unlink(o.Name)
 	for _, f := range o.files {
 		f.close()
 	}

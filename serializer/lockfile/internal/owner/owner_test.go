@@ -25,14 +25,14 @@ func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
 	if own, err = Make(d, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if remote, err = OpenRemote(d, own.Name()); err != nil {
+	if remote, err = OpenRemote(d, own.Name); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		remote.Close()
 		d.Close()
 	})
-	return own, remote, filepath.Join(path, own.Name())
+	return own, remote, filepath.Join(path, own.Name)
 }
 
 func fileOf(number uint64) string { return name.Name{Number: number}.String() }
@@ -71,7 +71,7 @@ func TestWordsGrow(t *testing.T) {
 			t.Fatalf("the file has %d tickets that stand, %v; expected %d", len(numbers), err, standing)
 		}
 		for number, want := range tickets {
-			state, rule := remote.Find(number, fileOf(number))
+			state, rule, _ := remote.Find(number, fileOf(number))
 			if err := remote.Check(); err != nil || state != want.state || rule != want.rule || own.State(want.place, number) != want.state {
 				t.Fatalf("%d is %+v, and is read as %d, %+v, %v", number, want, state, rule, err)
 			}
@@ -81,7 +81,7 @@ func TestWordsGrow(t *testing.T) {
 					t.Fatalf("%d was not cleared, or another ticket was set in its place", number)
 				}
 			}
-			if state, _ := remote.Find(number, fileOf(number)); state != Gone {
+			if state, _, _ := remote.Find(number, fileOf(number)); state != Gone {
 				t.Fatalf("%d is gone, and is read as %d", number, state)
 			}
 		}
@@ -111,7 +111,7 @@ func TestEarlierFilesGrow(t *testing.T) {
 		if _, err := own.Put(number, fileOf(number), queue.Rule{}); err != nil {
 			t.Fatal(err)
 		}
-		if state, _ := remote.Find(number, fileOf(number)); state != Waiting {
+		if state, _, _ := remote.Find(number, fileOf(number)); state != Waiting {
 			t.Fatalf("ticket %d is read as %d, from the file that was opened before", i, state)
 		}
 	}

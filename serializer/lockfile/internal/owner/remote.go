@@ -4,9 +4,6 @@ package owner
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"io/fs"
 	"strings"
 	"sync"
 
@@ -22,8 +19,8 @@ import (
 // Remote is the owner file of another process, open for reading. Find and Numbers may be
 // called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
+	Name    string // of the file
 	Process *serializer.Owner
-	dir     *dir.Dir
 
 	mu      sync.Mutex // held while the file's memory is read
 	file    file
@@ -33,20 +30,20 @@ type Remote struct {
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
 // [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
 // That of a ticket does not. The file is then useless: its words may be damaged, too, and
-// Update would not find the one that takes its place.
+// nobody could tell which file takes its place.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{Process: &serializer.Owner{Name: "unknown process", Alive: true}, dir: d, file: file{at, info.ID, fd, nil}}
+	r := &Remote{Name: at, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{info.ID, fd, nil}}
 	text := make([]byte, countAt)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
-		lines := strings.SplitN(string(text), "\n", 4)
-		if r.unnamed = len(lines) < 4 || lines[0] != name.OwnerText || !name.IsOwner(lines[1]); !r.unnamed {
-			r.file.name, r.Process.Name = lines[1], lines[2]
+		lines := strings.SplitN(string(text), "\n", 5)
+		if r.unnamed = len(lines) < 5 || lines[0] != name.OwnerText || lines[1] != lines[2] || strings.Contains(lines[1], "/"); !r.unnamed {
+			r.Name, r.Process.Name = lines[1], lines[3]
 		}
-		if n := r.file.name; !strings.HasPrefix(n, name.Owners) || strings.HasPrefix(at, name.Owners) && n != at {
+		if !strings.HasPrefix(r.Name, name.Owners) || strings.HasPrefix(at, name.Owners) && r.Name != at {
 			err = dir.ErrNotOurs // or a copy of one
 		}
 	}
@@ -60,39 +57,24 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	return r, nil
 }
 
-// Name returns the name of the file.
-func (r *Remote) Name() string { return r.file.name }
-
 // Has reports whether a file is the owner file under another name.
 func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 
-// Update opens the file that has taken the place of this one, if there is one. The owner
-// has locked it. Others have not locked what they have put there.
-func (r *Remote) Update() error {
-	info, err := r.dir.Info(r.file.name)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && r.Has(info) {
-		return nil
-	}
-	fresh, err := OpenRemote(r.dir, r.file.name)
-	if errors.Is(err, dir.ErrNotOurs) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	defer fresh.Close()
-	if free, err := fresh.free(); free || fresh.unnamed || err != nil {
-		return err
+// Update goes on with a fresh file of the same name, if it has taken the place of this one.
+// The owner has locked it. Others have not locked what they have put there.
+func (r *Remote) Update(fresh *Remote) {
+	if fresh.unnamed || fresh.Dead() {
+		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.file, fresh.file = fresh.file, r.file
-	return nil
 }
 
-// Find returns what the owner says about a ticket by its number and its file. The state is
-// Gone if it says nothing, perhaps because its file is damaged; see Check.
-func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule) {
+// Find returns what the owner says about a ticket by its number and its file. It keeps the
+// word of one that is Gone until another ticket takes the place. If ok is false, it says
+// nothing, perhaps because its file is damaged; see Check.
+func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, ok bool) {
 	_ = r.read(func(words []word, levels int) {
 		for level := range levels {
 			at := bucket(number, level)
@@ -101,16 +83,15 @@ func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule) {
 					continue
 				}
 				said := load(&words[i+1])
-				rule = ruleOf(said)
 				// The place may have another ticket by now.
-				if w := load(&words[i]); w.number() == number && said == tag(rule, file) {
-					s = w.state()
-				}
+				w := load(&words[i])
+				s, rule = w.state(), ruleOf(said)
+				ok = w.number() == number && said == tag(rule, file) && s.valid()
 				return
 			}
 		}
 	})
-	return s, rule
+	return s, rule, ok
 }
 
 // Numbers returns the numbers of all tickets that are waiting or inside, and the last one
@@ -157,39 +138,22 @@ func (r *Remote) read(do func(words []word, levels int)) error {
 	})
 }
 
-// Dead reports whether the process has ended. It may also have given up this file for
-// another one.
-func (r *Remote) Dead() (bool, error) {
-	if err := r.Update(); err != nil {
-		return false, err
+// Dead reports whether nobody has the lock of the file, because the process has ended. It
+// asks for a shared lock, so that several processes that try at once do not mistake each
+// other for the owner.
+func (r *Remote) Dead() bool {
+	locked, _ := filelock.Try(uintptr(r.file.fd), filelock.Shared)
+	if locked {
+		_ = filelock.Unlock(uintptr(r.file.fd))
 	}
-	return r.free()
+	return locked
 }
 
-// free reports whether nobody has the lock of the file. It asks for a shared lock, so that
-// several processes that try at once do not mistake each other for the owner.
-func (r *Remote) free() (bool, error) {
-	locked, err := filelock.Try(uintptr(r.file.fd), filelock.Shared)
-	if err == nil && locked {
-		err = filelock.Unlock(uintptr(r.file.fd))
-	}
-	if err != nil {
-		return false, fmt.Errorf("trying its lock: %w", err)
-	}
-	return locked, nil
-}
-
-// IsFree reports whether nobody has the lock of a ticket's file, because its process has
-// ended, or whether it has no such file.
-func IsFree(d *dir.Dir, ticket string) bool {
-	fd, info, err := d.OpenFile(ticket, unix.O_RDONLY)
-	if err != nil {
-		return errors.Is(err, fs.ErrNotExist) || errors.Is(err, dir.ErrNotOurs)
-	}
-	r := &Remote{file: file{ticket, info.ID, fd, nil}}
-	defer r.Close()
-	free, err := r.free()
-	return free && err == nil
+// Abandoned reports whether nobody has the lock of a file without tickets: its process has
+// ended, or it is a copy. The owner has a file locked before it gives it its name.
+func (r *Remote) Abandoned() bool {
+	info, err := dir.Stat(r.file.fd)
+	return err == nil && info.Links == 1 && r.Dead()
 }
 
 // Close closes the file.
