@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -30,7 +31,7 @@ func (s *session) follow() (*watch, error) {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}
 	w.rev = found.Header.Revision
-	s.report(s.changes(found.Responses[0].GetResponseRange().Kvs), w.rev, w.rev)
+	s.reportAll(found.Responses[0].GetResponseRange().Kvs, w.rev)
 	s.watch.Store(w)
 	return w, nil
 }
@@ -67,84 +68,70 @@ func (s *session) pass(w *watch) {
 	}
 }
 
-// changes returns how the namespace differs from what is known, as events.
-func (s *session) changes(found []*mvccpb.KeyValue) (events []*mvccpb.Event) {
-	st := s.store
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
-	revisions := make(map[string]int64, len(found))
-	for _, kv := range found {
-		revisions[string(kv.Key)] = kv.CreateRevision
-	}
-	missing := func(key string) {
-		events = append(events, &mvccpb.Event{Type: mvccpb.Event_DELETE, Kv: &mvccpb.KeyValue{Key: []byte(key)}})
-	}
-	for key, t := range s.Tickets {
-		if revisions[key] != revisionOf(t.Number) {
-			missing(key)
-		}
-	}
-	for name := range st.pauses {
-		if key := st.keys.pause(name); revisions[key] == 0 {
-			missing(key)
-		}
-	}
-	if key := st.keys.session(s.id); revisions[key] == 0 {
-		missing(key)
-	}
+// reportAll reports how the namespace differs from what is known.
+func (s *session) reportAll(found []*mvccpb.KeyValue, rev int64) {
+	keys := s.store.keys
 	// Those of one revision are in the order of their keys.
 	slices.SortStableFunc(found, func(a, b *mvccpb.KeyValue) int { return cmp.Compare(a.CreateRevision, b.CreateRevision) })
-	for _, kv := range found {
-		events = append(events, &mvccpb.Event{Type: mvccpb.Event_PUT, Kv: kv})
-	}
-	return events
+	registered := slices.ContainsFunc(found, func(kv *mvccpb.KeyValue) bool { return string(kv.Key) == keys.session(s.id) })
+	s.advance(!registered, rev, rev, func() {
+		known, pauses := make(map[string]bool), make(map[string]bool)
+		for _, kv := range found {
+			key := string(kv.Key)
+			t := s.Tickets[key]
+			known[key] = t != nil && revisionOf(t.Number) == kv.CreateRevision
+			if name, ok := keys.paused(key); ok {
+				pauses[name] = true
+			}
+		}
+		s.OnlyLocked(known, pauses)
+		for _, kv := range found {
+			s.putLocked(kv)
+		}
+	})
 }
 
-// report reports events, in order, after which all up to a revision are applied. The watch
-// may be further than that.
-func (s *session) report(events []*mvccpb.Event, applied, shown int64) {
+// report reports events, in order.
+func (s *session) report(events []*clientv3.Event, applied, shown int64) {
 	var deleted []string
 	for _, event := range events {
 		if event.Type == mvccpb.Event_DELETE {
 			deleted = append(deleted, string(event.Kv.Key))
 		}
 	}
-	if s.overWith(deleted) {
-		return
+	s.advance(slices.Contains(deleted, s.store.keys.session(s.id)), applied, shown, func() {
+		for _, key := range deleted {
+			if t := s.Tickets[key]; t != nil && t.Local() {
+				s.OutLocked(key) // before others vanish at the same time, which would admit it
+			}
+		}
+		for _, event := range events {
+			if event.Type == mvccpb.Event_DELETE {
+				s.deletedLocked(string(event.Kv.Key))
+			} else {
+				s.putLocked(event.Kv)
+			}
+		}
+	})
+}
+
+// advance reports something, after which all up to a revision are applied. The watch may be
+// further than that. If the session's key is gone, etcd has ended the lease, and its tickets
+// with it, or an operator has deleted that key.
+func (s *session) advance(gone bool, applied, shown int64, reportLocked func()) {
+	for gone && s.Ctx.Err() == nil && s.renew() != nil {
+		lease.Sleep(s.Ctx, lease.RetryPause)
 	}
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	if s.OverLocked() {
 		return
 	}
-	for _, key := range deleted {
-		if t := s.Tickets[key]; t != nil && t.Local() {
-			s.OutLocked(key) // before others vanish at the same time, which would admit it
-		}
-	}
-	for _, event := range events {
-		if event.Type == mvccpb.Event_DELETE {
-			s.deletedLocked(string(event.Kv.Key))
-		} else {
-			s.putLocked(event.Kv)
-		}
-	}
+	reportLocked()
 	s.applied = max(s.applied, applied)
 	s.shown.Store(max(s.shown.Load(), shown))
 	close(s.advanced)
 	s.advanced = make(chan struct{})
-}
-
-// overWith reports whether the session is over because etcd has ended the lease. The key of
-// the session then ends with those of its tickets. If an operator has deleted that key, the
-// lease still exists.
-func (s *session) overWith(deleted []string) bool {
-	if slices.Contains(deleted, s.store.keys.session(s.id)) {
-		for s.Ctx.Err() == nil && s.renew() != nil {
-			lease.Sleep(s.Ctx, lease.RetryPause)
-		}
-	}
-	return s.Ctx.Err() != nil
 }
 
 // putLocked reports a key that was put, or that a read has found.
@@ -179,6 +166,6 @@ func (s *session) ticketLocked(k ticketKey, kv *mvccpb.KeyValue) {
 func (s *session) deletedLocked(key string) {
 	s.OutLocked(key)
 	if name, ok := s.store.keys.paused(key); ok {
-		s.resumedLocked(name)
+		s.PausedLocked(name, time.Time{})
 	}
 }

@@ -59,7 +59,7 @@ func Open(o Options) (*Store, error) {
 	st := &Store{
 		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
 		cluster: c,
-		pauses:  make(map[string]*knownPause),
+		awaited: make(map[string]string),
 	}
 	st.operations.Store(128)
 	st.Store = lease.NewStore(lease.Options{

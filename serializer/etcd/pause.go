@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -71,56 +70,34 @@ func (st *Store) changePause(ctx context.Context, name string, change clientv3.O
 	})
 }
 
-// knownPause is what the process knows about a pause.
-type knownPause struct {
-	rev   int64 // at which it was put
-	timer *time.Timer
-}
-
-// pausedLocked reports a pause, unless it is known. An unreadable one pauses nothing,
-// because nobody could say when it ends.
+// pausedLocked reports a pause, and awaits its end. An unreadable one pauses nothing, because
+// nobody could say when it ends.
 func (s *session) pausedLocked(name string, kv *mvccpb.KeyValue) {
-	st := s.store
-	before := st.pauses[name]
-	if before != nil && before.rev == kv.ModRevision {
-		return
-	}
 	var p pause
 	if err := json.Unmarshal(kv.Value, &p); err != nil || p.Until.IsZero() {
-		go st.Log.Error("a pause in etcd has no end that can be read; it pauses nothing", "key", string(kv.Key), "error", err)
-		s.resumedLocked(name)
+		go s.store.Log.Error("a pause in etcd has no end that can be read; it pauses nothing", "key", string(kv.Key), "error", err)
+		s.PausedLocked(name, time.Time{})
 		return
 	}
-	if before != nil {
-		before.timer.Stop()
+	if id := fmt.Sprintf("%d %s", kv.ModRevision, kv.Value); p.Millis > 0 && s.store.awaited[name] != id {
+		s.store.awaited[name] = id
+		go s.store.expire(kv, time.Duration(p.Millis)*time.Millisecond)
 	}
-	length := time.Duration(p.Millis) * time.Millisecond
-	if length <= 0 {
-		length = math.MaxInt64
-	}
-	known := &knownPause{rev: kv.ModRevision}
-	known.timer = time.AfterFunc(length, func() { st.expire(name, known) })
-	st.pauses[name] = known
 	s.PausedLocked(name, p.Until.UTC())
 }
 
-// resumedLocked reports the end of a pause, if it is known.
-func (s *session) resumedLocked(name string) {
-	if p := s.store.pauses[name]; p != nil {
-		p.timer.Stop()
-		delete(s.store.pauses, name)
-		s.PausedLocked(name, time.Time{})
-	}
-}
-
-// expire deletes a pause whose time has come, unless somebody has changed it. If etcd
+// expire deletes a pause when its time has come, unless somebody has changed it. If etcd
 // refuses that, the pause's lease ends it.
-func (st *Store) expire(name string, p *knownPause) {
-	key := st.keys.pause(name)
+func (st *Store) expire(kv *mvccpb.KeyValue, length time.Duration) {
+	key := string(kv.Key)
 	txn := transaction{
-		when: []clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(key), "=", p.rev)},
+		when: []clientv3.Cmp{
+			clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision),
+			clientv3.Compare(clientv3.Value(key), "=", string(kv.Value)), // a restored cluster repeats revisions
+		},
 		then: []clientv3.Op{clientv3.OpDelete(key)},
 	}
+	lease.Sleep(st.Ctx, length)
 	for st.Ctx.Err() == nil {
 		again := true
 		err := lease.Do(st.Ctx, st.Store, "ending a pause in", func(s *session) error {

@@ -62,21 +62,15 @@ type Store struct {
 	*lease.Store
 	keys       keyspace
 	cluster    *cluster
-	operations atomic.Int64           // that etcd takes in a transaction: --max-txn-ops, 128 by default
-	pauses     map[string]*knownPause // Mu guards it
+	operations atomic.Int64      // that etcd takes in a transaction: --max-txn-ops, 128 by default
+	awaited    map[string]string // the pauses whose end is awaited, by name; Mu guards it
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not
 // deleted yet go with it.
 func (st *Store) Close() error {
 	defer st.cluster.close()
-	err := st.Store.Close()
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
-	for _, p := range st.pauses {
-		p.timer.Stop()
-	}
-	return err
+	return st.Store.Close()
 }
 
 // takeFewer puts fewer operations into a transaction from now on, because etcd has refused

@@ -42,9 +42,9 @@ func (p *process) call(g int) {
 		case 1:
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Int64N(int64(impatience))))
 		}
-		p.deadlines[g].Store(now() + int64(c.arrival.Timeout))
+		overdue := time.AfterFunc(c.arrival.Timeout+graceTime, func() { panic("lost: a call did not return in time") })
 		entered := c.enter(ctx)
-		p.deadlines[g].Store(0)
+		overdue.Stop()
 		cancel()
 		if !entered {
 			time.Sleep(time.Duration(1+r.IntN(5)) * time.Millisecond)

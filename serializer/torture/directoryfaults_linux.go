@@ -14,17 +14,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
-// onDisk makes a fault of an event in the shared directory. Only one happens at a time.
-func onDisk(happens func(*harness, *rand.Rand) bool) func(*harness, *rand.Rand) bool {
-	return func(h *harness, r *rand.Rand) bool {
-		if !h.disk.TryLock() {
-			return false
-		}
-		defer h.disk.Unlock()
-		return happens(h, r)
-	}
-}
-
 // takeAway renames the directory away for a while. In the meantime, a dangling link is in
 // its place, so that nobody, not even root, can make another.
 func takeAway(h *harness, r *rand.Rand) bool {
@@ -51,10 +40,6 @@ func exchange(a, b string) error {
 // replaceDirectory replaces the directory by another one, once every process knows the
 // current one. The other one is new, or the one before, with all that was left in it.
 func replaceDirectory(h *harness, r *rand.Rand) bool {
-	if !h.pausing.TryLock() { // a pause disappears with its directory
-		return false
-	}
-	defer h.pausing.Unlock()
 	if !h.waitUntilKnown() {
 		return false
 	}
@@ -64,7 +49,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 	}
 	switch how {
 	case 1: // there is none for a while
-		end := h.timeline.begin(directoryReplaced)
+		end := h.begin(directoryReplaced)
 		err := os.Rename(h.locks, other)
 		end()
 		time.Sleep(milliseconds(r, 0, 200)) // a process may make it in the meantime
@@ -81,7 +66,7 @@ func (h *harness) replaceBy(other string) bool {
 	if h.makeLocks(other) != nil {
 		return false
 	}
-	defer h.timeline.begin(directoryReplaced)()
+	defer h.begin(directoryReplaced)()
 	return exchange(h.locks, other) == nil
 }
 
@@ -89,11 +74,12 @@ func (h *harness) replaceBy(other string) bool {
 // replaced.
 func (h *harness) waitUntilKnown() bool {
 	var last int64
-	h.timeline.any(func(s span) bool {
-		if s.fault == directoryReplaced {
-			last = s.to
+	h.tell(func(o *oracle) {
+		for _, s := range o.spans {
+			if s.fault == directoryReplaced {
+				last = s.to
+			}
 		}
-		return false
 	})
 	for start := now(); since(start) < graceTime && !h.ending.Load(); time.Sleep(10 * time.Millisecond) {
 		if h.haveEntered(last) {
@@ -163,7 +149,7 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 		return false
 	}
 	guard := filepath.Join(h.locks, guardName)
-	defer h.timeline.begin(numberForgotten)()
+	defer h.begin(numberForgotten)()
 	var err error
 	switch r.IntN(3) {
 	case 0:

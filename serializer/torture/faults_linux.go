@@ -13,33 +13,45 @@ import (
 // fault is something that goes wrong.
 type fault struct {
 	name   string
-	help   string
 	weight int
 	throw  func(h *harness, r *rand.Rand) bool // reports whether it happened
-	calm   bool                                // only while no other one is in progress
+	needs  resources                           // for itself: other faults that need them do not happen
+	calm   bool                                // happens only while no other one is in progress
+	help   string
 }
 
+// resources is a set of what all processes share.
+type resources uint8
+
+const (
+	directory resources = 1 << iota
+	pauses
+)
+
 var faults = []fault{
-	{name: "kill", weight: 5, throw: killInside, calm: true,
+	{name: "kill", weight: 5, throw: toProcess(kill, inside), calm: true,
 		help: "kill -9 of a process that is inside, while no other fault is in progress: the recovery is measured"},
-	{name: "killany", weight: 5, throw: killAny, help: "kill -9 of a process"},
-	{name: "killguard", weight: 3, throw: killInGuard, help: "kill -9 of a process while it issues tickets"},
-	{name: "stop", weight: 6, throw: stopProcess, help: "SIGSTOP of a process, and SIGCONT or kill -9 after a while"},
-	{name: "stopguard", weight: 2, throw: stopInGuard, help: "the same while it issues tickets"},
-	{name: "reload", weight: 10, throw: onProcess(reload), help: "a new engine in the same process, and the old one closed"},
-	{name: "pause", weight: 6, throw: pauseQueue, help: "a queue, or all whose names begin alike, paused for a while"},
-	{name: "evict", weight: 6, throw: evictTickets, help: "a ticket of each queue evicted"},
-	{name: "clock", weight: 5, throw: onProcess(stepClock),
+	{name: "killany", weight: 5, throw: toProcess(kill, anywhere), help: "kill -9 of a process"},
+	{name: "killguard", weight: 3, throw: toProcess(kill, inGuard), help: "kill -9 of a process while it issues tickets"},
+	{name: "stop", weight: 6, throw: toProcess(stop, anywhere, inside),
+		help: "SIGSTOP of a process, often inside, and SIGCONT or kill -9 after a while"},
+	{name: "stopguard", weight: 2, throw: toProcess(stop, inGuard), help: "the same while it issues tickets"},
+	{name: "reload", weight: 10, throw: toProcess(reload, anywhere), help: "a new engine in the same process, and the old one closed"},
+	{name: "clock", weight: 5, throw: toProcess(stepClock, anywhere),
 		help: "a step of a process's clock: an hour back, a day ahead, or correct again"},
-	{name: "away", weight: 2, throw: onDisk(takeAway), help: "the directory renamed away, and put back"},
-	{name: "replace", weight: 2, throw: onDisk(replaceDirectory),
+	{name: "evict", weight: 6, throw: evictTickets, help: "a ticket of each queue evicted"},
+	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses,
+		help: "a queue, or all whose names begin alike, paused for a while"},
+	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses, // which disappear with it
 		help: "the directory renamed away for good or removed, and another in its place"},
-	{name: "guard", weight: 1, throw: onDisk(spoilGuard), help: "the guard file removed, emptied or filled with nonsense"},
-	{name: "files", weight: 8, throw: onDisk(removeFiles), help: "lock files of waiters and holders removed"},
-	{name: "owners", weight: 1, throw: onDisk(removeOwnerFiles), help: "the names of the owner files removed"},
-	{name: "words", weight: 3, throw: onDisk(damageWords), help: "owner files truncated, or words in them overwritten"},
-	{name: "permissions", weight: 2, throw: onDisk(takePermissions), help: "the directory's permissions taken away, and restored"},
-	{name: "disk", weight: 4, throw: onDisk(fillDisk), help: "no inodes or no space left, or a page or two (as root: on a tmpfs of its own)"},
+	{name: "away", weight: 2, throw: takeAway, needs: directory, help: "the directory renamed away, and put back"},
+	{name: "guard", weight: 1, throw: spoilGuard, needs: directory, help: "the guard file removed, emptied or filled with nonsense"},
+	{name: "files", weight: 8, throw: removeFiles, needs: directory, help: "lock files of waiters and holders removed"},
+	{name: "owners", weight: 1, throw: removeOwnerFiles, needs: directory, help: "the names of the owner files removed"},
+	{name: "words", weight: 3, throw: damageWords, needs: directory, help: "owner files truncated, or words in them overwritten"},
+	{name: "permissions", weight: 2, throw: takePermissions, needs: directory, help: "the directory's permissions taken away, and restored"},
+	{name: "disk", weight: 4, throw: fillDisk, needs: directory,
+		help: "no inodes or no space left, or a page or two (as root: on a tmpfs of its own)"},
 }
 
 // Names of moments that the oracle has to know exactly.
@@ -80,7 +92,7 @@ func (h *harness) throwFaults(ctx context.Context) {
 	for _, f := range h.faults {
 		weighted = append(weighted, slices.Repeat([]fault{f}, f.weight)...)
 	}
-	random := rand.New(rand.NewPCG(h.seed, 0))
+	random := rand.New(rand.NewPCG(h.Seed, 0))
 	var group sync.WaitGroup
 	defer group.Wait()
 	for sleep(ctx, time.Duration(random.ExpFloat64()*float64(h.pace))) {
@@ -93,27 +105,39 @@ func (h *harness) throwFaults(ctx context.Context) {
 			group.Go(func() { h.throw(f, r) })
 		} else if h.calmDown(ctx) {
 			h.throw(f, r)
+			sleep(ctx, settleTime)
 		}
 	}
 }
 
+// throw throws a fault, unless another one that needs the same is in progress.
 func (h *harness) throw(f fault, r *rand.Rand) {
-	defer h.timeline.begin(f.name)()
-	if f.throw(h, r) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.thrown[f.name]++
+	free := false
+	h.tell(func(*oracle) {
+		if free = h.inUse&f.needs == 0; free {
+			h.inUse |= f.needs
+		}
+	})
+	if !free {
+		return
 	}
+	end := h.begin(f.name)
+	happened := f.throw(h, r)
+	end()
+	h.tell(func(o *oracle) {
+		h.inUse &^= f.needs
+		if happened {
+			o.thrown[f.name]++
+		}
+	})
 }
 
 // calmDown waits until no fault is in progress.
 func (h *harness) calmDown(ctx context.Context) bool {
-	for h.timeline.busy(now()-int64(settleTime), never, "") {
-		if !sleep(ctx, 5*time.Millisecond) {
-			return false
-		}
+	for busy := true; busy && sleep(ctx, 5*time.Millisecond); {
+		h.tell(func(o *oracle) { busy = o.spans.busy(now()-int64(settleTime), never, "") })
 	}
-	return true
+	return ctx.Err() == nil
 }
 
 // sleep sleeps for a while, and reports whether ctx is still not done.

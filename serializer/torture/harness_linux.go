@@ -23,23 +23,18 @@ import (
 type harness struct {
 	config
 	eventLog
-	timeline timeline
-	base     string // contains all files of the run
-	small    bool   // base is a small file system of its own
-	locks    string // the directory under torture
-	slots    []*slot
-	numbers  atomic.Int64 // of processes and pauses
-	ending   atomic.Bool  // no fault begins any more
-	disk     sync.Mutex   // held by a fault of the shared directory
-	pausing  sync.Mutex   // held while a queue is paused
-	reading  sync.WaitGroup
+	base    string // contains all files of the run
+	small   bool   // base is a small file system of its own
+	locks   string // the directory under torture
+	slots   []*slot
+	started atomic.Int64 // how many processes
+	ending  atomic.Bool  // no fault begins any more
+	stop    func()       // ends the faults
+	reading sync.WaitGroup
 
-	judging sync.Mutex
-	oracle  *oracle
-
-	mu       sync.Mutex
-	problems []string
-	thrown   map[string]int
+	mu     sync.Mutex
+	oracle *oracle
+	inUse  resources // by faults in progress
 }
 
 // settleTime is how long after a fault the queue counts as disturbed.
@@ -47,14 +42,15 @@ const settleTime = 300 * time.Millisecond
 
 // torture makes a run.
 func torture(ctx context.Context, c config) (*report, error) {
-	h := &harness{config: c, thrown: make(map[string]int)}
-	start := time.Now()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	h := &harness{config: c, stop: stop, oracle: newOracle()}
 	if err := h.setUp(); err != nil {
 		h.tearDown()
 		return nil, err
 	}
 	h.run(ctx)
-	took := time.Since(start)
+	took := since(h.oracle.start)
 	h.tearDown()
 	return h.report(took), nil
 }
@@ -63,12 +59,11 @@ func (h *harness) setUp() (err error) {
 	if h.base, err = os.MkdirTemp("", "torture"); err != nil {
 		return fmt.Errorf("making a directory: %w", err)
 	}
-	h.small = mountSmall(h.base, h.procs*h.goroutines)
+	h.small = mountSmall(h.base, h.procs*h.Goroutines)
 	h.locks = filepath.Join(h.base, "locks")
 	if err := errors.Join(os.Chmod(h.base, 0o755), h.give(h.base), h.makeLocks(h.locks)); err != nil {
 		return err
 	}
-	h.oracle = newOracle(&h.timeline)
 	in, out, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("making a pipe: %w", err)
@@ -77,10 +72,10 @@ func (h *harness) setUp() (err error) {
 	h.reading.Go(func() { h.read(in) })
 	for i := range h.procs {
 		s := &slot{index: i}
-		h.slots = append(h.slots, s)
 		if err := h.start(s); err != nil {
 			return err
 		}
+		h.slots = append(h.slots, s)
 	}
 	return nil
 }
@@ -103,9 +98,7 @@ func (h *harness) give(path string) error {
 
 func (h *harness) tearDown() {
 	for _, s := range h.slots {
-		if s.exited != nil {
-			h.end(s)
-		}
+		h.end(s)
 	}
 	if h.File != nil {
 		_ = h.Close()
@@ -120,22 +113,12 @@ func (h *harness) tearDown() {
 // run throws faults until the time is over or something is found, and then ends all
 // processes.
 func (h *harness) run(ctx context.Context) {
-	ctx, stop := context.WithTimeout(ctx, h.length)
-	defer stop()
-	go h.follow(ctx, stop)
+	ctx, cancel := context.WithTimeout(ctx, h.length)
+	defer cancel()
 	h.throwFaults(ctx)
 	h.ending.Store(true)
 	h.checkPeace()
 	h.finish()
-}
-
-// follow stops the run if something is found.
-func (h *harness) follow(ctx context.Context, stop func()) {
-	for sleep(ctx, 5*time.Millisecond) {
-		if h.failed() {
-			stop()
-		}
-	}
 }
 
 // read lets the oracle judge all records.
@@ -150,19 +133,25 @@ func (h *harness) read(in *os.File) {
 	}
 }
 
-// tell tells the oracle something.
+// tell tells or asks the oracle something. If something was found, the faults end.
 func (h *harness) tell(what func(o *oracle)) {
-	h.judging.Lock()
-	defer h.judging.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	what(h.oracle)
+	if len(h.oracle.found) > 0 {
+		h.stop()
+	}
+}
+
+// problem notes that a call was lost, or what else is wrong.
+func (h *harness) problem(format string, args ...any) {
+	h.tell(func(o *oracle) { o.find(lost, fmt.Sprintf(format, args...)) })
 }
 
 // failed reports whether something was found, so that it is useless to continue.
 func (h *harness) failed() (failed bool) {
 	h.tell(func(o *oracle) { failed = len(o.found) > 0 })
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return failed || len(h.problems) > 0
+	return failed
 }
 
 // checkPeace checks that the queue serves every process again once the faults are over.
@@ -178,7 +167,7 @@ func (h *harness) checkPeace() {
 			return
 		}
 	}
-	h.problem("lost: without any fault for %v, arrivals are refused, or a process does not get in", graceTime)
+	h.problem("without any fault for %v, arrivals are refused, or a process does not get in", graceTime)
 }
 
 // haveEntered reports whether each process has had an entry of an arrival after a moment.
@@ -196,15 +185,15 @@ func (h *harness) finish() {
 	if h.failed() {
 		return
 	}
-	deadline := time.After(h.patience + graceTime)
+	deadline := time.After(h.Patience + graceTime)
 	for _, s := range h.slots {
 		h.call(s, "Process.Stop", 0)
 	}
 	for _, s := range h.slots {
 		select {
-		case <-s.exited:
+		case <-s.child.Load().exited:
 		case <-deadline:
-			h.problem("lost: the process in slot %d does not end", s.index)
+			h.problem("the process in slot %d does not end", s.index)
 			return
 		}
 	}
@@ -221,10 +210,4 @@ func (h *harness) finish() {
 // the directory removes the draft of a process that was killed, but only after minutes.
 func mayStay(file string, killed bool) bool {
 	return file == guardName || killed && strings.HasPrefix(file, drafts)
-}
-
-func (h *harness) problem(format string, args ...any) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.problems = append(h.problems, fmt.Sprintf(format, args...))
 }

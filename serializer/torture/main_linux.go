@@ -44,7 +44,7 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	fmt.Fprintln(os.Stderr, "torture: seed", c.seed)
+	fmt.Fprintln(os.Stderr, "torture: seed", c.Seed)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	report, err := torture(ctx, c)
@@ -64,28 +64,20 @@ func fail(err error) {
 
 // config is what a run should do.
 type config struct {
-	length     time.Duration
-	procs      int
-	goroutines int
-	seed       uint64
-	faults     []fault
-	store      string        // one of the openers
-	pace       time.Duration // mean time between two faults
-	patience   time.Duration // how long callers wait, except for impatient ones
+	settings
+	length time.Duration
+	procs  int
+	faults []fault
+	pace   time.Duration // mean time between two faults
 }
-
-const maxGoroutines = 256 // of a process
 
 func defaults() config {
 	return config{
-		length:     time.Minute,
-		procs:      8,
-		goroutines: 64,
-		seed:       rand.Uint64() >> 32,
-		faults:     faults,
-		store:      "lockfile",
-		pace:       150 * time.Millisecond,
-		patience:   20 * time.Second,
+		settings: settings{Goroutines: 64, Seed: rand.Uint64() >> 32, Store: "lockfile", Patience: 20 * time.Second},
+		length:   time.Minute,
+		procs:    8,
+		faults:   faults,
+		pace:     150 * time.Millisecond,
 	}
 }
 
@@ -93,8 +85,8 @@ func parseFlags() (config, error) {
 	c := defaults()
 	flag.DurationVar(&c.length, "for", c.length, "how long to run, unless something is found")
 	flag.IntVar(&c.procs, "procs", c.procs, "number of processes")
-	flag.IntVar(&c.goroutines, "goroutines", c.goroutines, "number of goroutines in each process")
-	flag.Uint64Var(&c.seed, "seed", c.seed, "seed of the random numbers")
+	flag.IntVar(&c.Goroutines, "goroutines", c.Goroutines, "number of goroutines in each process")
+	flag.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random numbers")
 	chosen := flag.String("faults", "all", "which faults to throw: all, none, or names separated by commas:\n"+faultHelp())
 	flag.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
 	flag.Parse()
@@ -105,8 +97,8 @@ func parseFlags() (config, error) {
 		return c, err
 	case flag.NArg() > 0:
 		return c, fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	case c.procs < 1 || c.goroutines < 1 || c.goroutines > maxGoroutines:
-		return c, fmt.Errorf("-procs must be at least 1, and -goroutines 1 to %d", maxGoroutines)
+	case c.procs < 1 || c.Goroutines < 1 || c.Goroutines > 256: // a byte of the client's address
+		return c, errors.New("-procs must be at least 1, and -goroutines 1 to 256")
 	case c.pace <= 0 || c.length <= 0:
 		return c, errors.New("-pace and -for must be greater than 0")
 	}

@@ -31,7 +31,7 @@ func init() {
 		"evictor":  evictor,
 		"keeper":   keeper,
 	} {
-		openers[name] = func(p *process) (engine, error) { return p.openMutant(mutate) }
+		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
 	}
 	openers["forgetful"] = openForgetful
 	openers["stayer"] = openStayer
@@ -52,14 +52,14 @@ type mutant struct {
 	mutate func()
 }
 
-func (p *process) openMutant(mutate func(*process, *mutant)) (engine, error) {
-	s, err := lockfile.Open(p.Dir, lockfile.Options{Clock: p.clock})
+func (p *process) openMutant(mutate func(*process, *mutant)) (serializer.Store, error) {
+	s, err := openLockfile(p)
 	if err != nil {
 		return nil, err
 	}
 	m := &mutant{Store: s, append: s.Append, remove: s.Remove}
 	m.mutate = func() { mutate(p, m) }
-	return serializer.New(m, serializer.Options{}), nil
+	return m, nil
 }
 
 func (m *mutant) Follow(e serializer.Events) {
@@ -208,21 +208,17 @@ func keeper(_ *process, m *mutant) {
 	}
 }
 
-// openStayer opens an engine that never notices that its directory was replaced.
-func openStayer(p *process) (engine, error) {
+// openStayer opens a store that never notices that its directory was replaced.
+func openStayer(p *process) (serializer.Store, error) {
 	d, err := unix.Open(p.Dir, unix.O_PATH|unix.O_CLOEXEC, 0) // it stays open
 	if err != nil {
 		return nil, err
 	}
-	s, err := lockfile.Open(fmt.Sprintf("/proc/self/fd/%d", d), lockfile.Options{Clock: p.clock})
-	if err != nil {
-		return nil, err
-	}
-	return serializer.New(s, serializer.Options{}), nil
+	return lockfile.Open(fmt.Sprintf("/proc/self/fd/%d", d), lockfile.Options{Clock: p.clock})
 }
 
-// openForgetful opens an engine without the last number of the engines before.
-func openForgetful(p *process) (engine, error) {
+// openForgetful opens a store without the last number of the stores before.
+func openForgetful(p *process) (serializer.Store, error) {
 	_ = os.Truncate(filepath.Join(p.Dir, guardName), 0)
 	return openLockfile(p)
 }

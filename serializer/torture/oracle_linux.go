@@ -19,19 +19,18 @@ import (
 // overlap, and one may have the smaller token; nothing else is excused. When the last
 // number is lost, tokens may decrease once, relative to callers that had left.
 type oracle struct {
-	faults *timeline
-	start  int64
-
+	start     int64
+	spans     timeline
+	thrown    map[string]int // faults that have happened
 	queues    []queueOracle
 	entries   int
-	found     map[string]int // violations of each kind
+	found     map[string]int // of each kind
 	examples  []string
 	refused   []int         // by outcome
 	deaths    map[int]int64 // of the processes that were killed
 	recovered times         // between kill -9 of a holder and the next entry
 	pauses    int
-	confirmed map[engineID]uint64 // the greatest token that was inside when the engine knew of the pause
-	evicting  map[ticketID]bool   // somebody asked for that
+	evicting  map[ticketID]bool // somebody asked for that
 }
 
 // queueOracle is what the oracle knows about one queue.
@@ -55,24 +54,26 @@ type ticketID struct {
 	token uint64
 }
 
-// The kinds of violations.
+// What may be found.
 const (
 	overlap        = "overlap"
 	inversion      = "inversion"
 	intrusion      = "intrusion into a paused queue"
 	evictedUnasked = "evicted though nobody asked"
 	inVain         = "waited in vain"
+	lost           = "lost"
 )
+
+var kinds = []string{overlap, inversion, intrusion, evictedUnasked, inVain, lost}
 
 const (
 	recentKept   = 512
 	examplesKept = 10
 )
 
-func newOracle(faults *timeline) *oracle {
-	o := &oracle{faults: faults, start: now(), found: make(map[string]int), deaths: make(map[int]int64),
-		confirmed: make(map[engineID]uint64), evicting: make(map[ticketID]bool),
-		refused: make([]int, reasons+len(serializer.Reasons()))}
+func newOracle() *oracle {
+	o := &oracle{start: now(), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
+		evicting: make(map[ticketID]bool), refused: make([]int, reasons+len(serializer.Reasons()))}
 	for _, q := range queues {
 		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
 	}
@@ -96,7 +97,7 @@ func (o *oracle) judge(r record) {
 	case revokes:
 		o.checkEviction(q, r)
 	case confirms:
-		o.confirm(q, r)
+		q.confirm(r)
 	case dies:
 		o.deaths[r.process] = r.at
 	}
@@ -113,7 +114,7 @@ func (o *oracle) enter(q *queueOracle, e record) {
 	if others := slices.Collect(maps.Values(q.inside)); !q.fits(e, others) {
 		others = slices.DeleteFunc(others, func(h record) bool { return o.excused(h, e) })
 		if !q.fits(e, others) {
-			o.find(overlap, q, append(others, e)...)
+			o.blame(overlap, q, append(others, e)...)
 		}
 	}
 	q.inside[e.who] = e
@@ -123,20 +124,15 @@ func (o *oracle) enter(q *queueOracle, e record) {
 
 // noteRecovery measures a recovery if no other fault was in progress, and somebody waited.
 func (o *oracle) noteRecovery(q *queueOracle, died int64, e record) {
-	if q.kind == exclusive && e.arrived <= died && !o.faults.busy(died-int64(settleTime), e.at, "kill") {
+	if q.limit == 0 && !q.mixed && e.arrived <= died && !o.spans.busy(died-int64(settleTime), e.at, "kill") {
 		o.recovered = append(o.recovered, time.Duration(e.at-died))
 	}
 }
 
 // fits reports whether e may be inside with others.
 func (q *queueOracle) fits(e record, others []record) bool {
-	switch q.kind {
-	case limited:
-		return len(others) < limit
-	case mixed:
-		return !slices.ContainsFunc(others, func(h record) bool { return !h.reader || !e.reader })
-	}
-	return len(others) == 0
+	readers := e.reader && !slices.ContainsFunc(others, func(h record) bool { return !h.reader })
+	return readers || len(others) < max(q.limit, 1)
 }
 
 // refuse notes a refusal.
@@ -144,7 +140,7 @@ func (o *oracle) refuse(q *queueOracle, r record) {
 	o.refused[r.outcome]++
 	switch r.outcome {
 	case starved:
-		o.find(inVain, q, r)
+		o.blame(inVain, q, r)
 	case outcomeOf(serializer.ReasonEvicted):
 		o.checkEviction(q, r)
 	}
@@ -153,7 +149,7 @@ func (o *oracle) refuse(q *queueOracle, r record) {
 // checkEviction checks that somebody has asked for it.
 func (o *oracle) checkEviction(q *queueOracle, r record) {
 	if !o.evicting[ticketID{r.queue, r.token}] {
-		o.find(evictedUnasked, q, r)
+		o.blame(evictedUnasked, q, r)
 	}
 }
 
@@ -163,15 +159,15 @@ func (o *oracle) checkEviction(q *queueOracle, r record) {
 func (o *oracle) checkOrder(q *queueOracle, e record) {
 	before := q.last
 	switch {
-	case q.kind == limited:
+	case q.limit > 0:
 		o.checkRecent(q, e)
 		return
-	case q.kind == mixed && e.reader:
+	case e.reader:
 		before = q.lastWriter
 	}
 	if e.token <= before.token {
 		if !o.forgiven(before, e) {
-			o.find(inversion, q, before, e)
+			o.blame(inversion, q, before, e)
 		}
 		q.last, q.lastWriter = e, record{}
 	}
@@ -191,8 +187,8 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 			continue
 		}
 		before.by++
-		if before.by == limit {
-			o.find(inversion, q, before.record, e)
+		if before.by == q.limit {
+			o.blame(inversion, q, before.record, e)
 		}
 	}
 	if len(q.recent) == recentKept {
@@ -204,29 +200,32 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 // excused reports whether two holders may overlap because the directory was replaced.
 func (o *oracle) excused(a, b record) bool {
 	unknown := func(s span, old, young record) bool { return old.arrived < s.to && young.opened > s.from }
-	return o.faults.any(func(s span) bool {
+	return slices.ContainsFunc(o.spans, func(s span) bool {
 		return s.fault == directoryReplaced && (unknown(s, a, b) || unknown(s, b, a))
 	})
 }
 
 // forgiven reports whether the token of e may be smaller than that of an earlier entry.
 func (o *oracle) forgiven(before, e record) bool {
-	return o.excused(before, e) || o.faults.any(func(s span) bool {
+	return o.excused(before, e) || slices.ContainsFunc(o.spans, func(s span) bool {
 		return s.fault == numberForgotten && before.arrived < s.to && e.at > s.from
 	})
 }
 
-// find counts a violation, and keeps an example.
-func (o *oracle) find(kind string, q *queueOracle, records ...record) {
-	o.found[kind]++
-	if len(o.examples) == examplesKept {
-		return
-	}
-	text := fmt.Sprintf("%s in %q:", kind, q.prefix)
+// blame notes a violation in a queue.
+func (o *oracle) blame(kind string, q *queueOracle, records ...record) {
+	text := fmt.Sprintf("in %q:", q.prefix)
 	for _, r := range records {
 		text += " " + o.describe(r)
 	}
-	o.examples = append(o.examples, text)
+	o.find(kind, text)
+}
+
+// find counts what was found, and keeps the first examples.
+func (o *oracle) find(kind, text string) {
+	if o.found[kind]++; len(o.examples) < examplesKept {
+		o.examples = append(o.examples, kind+": "+text)
+	}
 }
 
 // describe lists a record's contents, with times in milliseconds since the start.

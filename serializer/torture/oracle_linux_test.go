@@ -26,7 +26,7 @@ func TestOracle(t *testing.T) {
 		{"in vain", []record{{who: b, what: refuses, outcome: starved}}, []string{inVain}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := newOracle(new(timeline))
+			o := newOracle()
 			for i, r := range test.history {
 				r.at = int64(i + 1)
 				o.judge(r)

@@ -13,9 +13,8 @@ import (
 
 // Pausing is a pause that a process should make or confirm.
 type Pausing struct {
-	Name   string
-	Until  int64 // in microseconds of the wall clock
-	Number int
+	Name  string
+	Until int64 // in microseconds of the wall clock; tells it from other pauses
 }
 
 // The length of a pause that is resumed, because every process must confirm it before.
@@ -25,10 +24,6 @@ const longPause = time.Minute
 // asks each process to confirm the pause. From then on until the pause ends, the oracle
 // accepts no entry with a greater number than those that are inside.
 func pauseQueue(h *harness, r *rand.Rand) bool {
-	if !h.pausing.TryLock() {
-		return false
-	}
-	defer h.pausing.Unlock()
 	if !h.waitUntilKnown() { // a pause in a directory that was replaced reaches only those who still work there
 		return false
 	}
@@ -36,10 +31,10 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	if resumed {
 		length = longPause
 	}
-	c := Pausing{pausable[r.IntN(len(pausable))], time.Now().Add(length).UnixMicro(), int(h.numbers.Add(1))}
+	c := Pausing{pausable[r.IntN(len(pausable))], time.Now().Add(length).UnixMicro()}
 	end := now() + int64(length)
 	of := queuesOf(c.Name)
-	h.tell(func(o *oracle) { o.beginPause(of, c.Number) })
+	h.tell(func(o *oracle) { o.beginPause(of, c.Until) })
 	made := h.callAny(r, "Process.Pause", c)
 	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
 	if made && !resumed {
@@ -48,13 +43,13 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 		time.Sleep(time.Duration(end - now()))
 		return true
 	}
-	if made && !h.confirm(c, now()+int64(h.patience)) && !h.ending.Load() {
-		h.problem("lost: not every process knows after %v that %q is paused", h.patience, c.Name)
+	if made && !h.confirm(c, now()+int64(h.Patience)) && !h.ending.Load() {
+		h.problem("not every process knows after %v that %q is paused", h.Patience, c.Name)
 	}
 	h.tell(func(o *oracle) { o.endPause(of, now()) })
 	for start := now(); !h.callAny(r, "Process.Resume", c); time.Sleep(time.Millisecond) { // also if its maker was killed
 		if since(start) > graceTime {
-			h.problem("lost: %q could not be resumed for %v", c.Name, graceTime)
+			h.problem("%q could not be resumed for %v", c.Name, graceTime)
 			break
 		}
 	}
@@ -100,7 +95,7 @@ func (p *process) Confirm(c Pausing, _ *bool) error {
 			return t.Requester != nil && t.State == serializer.StateInside
 		})
 		p.note(record{who: who{process: p.Number}, what: confirms, queue: q, opened: e.opened,
-			token: slices.Max(append(inside, 0)), arrived: int64(c.Number), at: now()})
+			token: slices.Max(append(inside, 0)), arrived: c.Until, at: now()})
 	}
 	return nil
 }
@@ -138,22 +133,21 @@ func tokensOf(states []serializer.QueueState, queue int, which func(serializer.T
 
 // pause is a pause of a queue, as the oracle knows it.
 type pause struct {
-	number int
-	to     int64 // when it began to end
+	until     int64               // as announced; tells it from other pauses
+	to        int64               // when it began to end
+	confirmed map[engineID]uint64 // the greatest token that was inside when the engine knew of it
 }
 
-// engineID is one queue of one engine of one process.
+// engineID is one engine of one process.
 type engineID struct {
 	process int
 	opened  int64
-	queue   int
 }
 
-func (o *oracle) beginPause(queues []int, number int) {
+func (o *oracle) beginPause(queues []int, until int64) {
 	o.pauses++
-	clear(o.confirmed)
 	for _, q := range queues {
-		o.queues[q].pause = pause{number: number, to: never}
+		o.queues[q].pause = pause{until: until, to: never, confirmed: make(map[engineID]uint64)}
 	}
 }
 
@@ -164,16 +158,16 @@ func (o *oracle) endPause(queues []int, at int64) {
 	}
 }
 
-func (o *oracle) confirm(q *queueOracle, r record) {
-	if int(r.arrived) == q.pause.number {
-		o.confirmed[engineID{r.process, r.opened, r.queue}] = r.token
+func (q *queueOracle) confirm(r record) {
+	if r.arrived == q.pause.until {
+		q.pause.confirmed[engineID{r.process, r.opened}] = r.token
 	}
 }
 
 // checkPause judges an entry by the last pause of its queue.
 func (o *oracle) checkPause(q *queueOracle, e record) {
-	inside, ok := o.confirmed[engineID{e.process, e.opened, e.queue}]
+	inside, ok := q.pause.confirmed[engineID{e.process, e.opened}]
 	if ok && e.at < q.pause.to && e.token > inside {
-		o.find(intrusion, q, e)
+		o.blame(intrusion, q, e)
 	}
 }

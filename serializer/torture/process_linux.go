@@ -8,7 +8,6 @@ import (
 	"net/rpc"
 	"os"
 	"runtime/debug"
-	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,14 +19,14 @@ import (
 // settingsEnv holds the settings of a process of the run.
 const settingsEnv = "ORDERLY_TORTURE_PROCESS"
 
-// settings are the settings of a process.
+// settings are what a process must know about the run.
 type settings struct {
-	Number     int // unique
-	Dir        string
-	Store      string
-	Goroutines int
-	Seed       uint64
-	Patience   time.Duration
+	Goroutines int           // of each process
+	Seed       uint64        // of the random numbers
+	Store      string        // one of the openers
+	Patience   time.Duration // how long callers wait, except for impatient ones
+	Number     int           // of the process, unique
+	Dir        string        // of the lock files
 }
 
 // process is one of the processes that compete for the queues. The harness calls its
@@ -40,14 +39,13 @@ type process struct {
 	closing   sync.WaitGroup
 	stopping  atomic.Bool
 	ahead     atomic.Int64 // of its clock
-	holds     [points]hold
-	lastEntry atomic.Int64                // the arrival of the last one through the newest engine
-	deadlines [maxGoroutines]atomic.Int64 // when the call of a goroutine should have returned, or 0
+	holds     [anywhere]hold
+	lastEntry atomic.Int64 // the arrival of the last one through the newest engine
 }
 
 // generation is an engine between two reloads.
 type generation struct {
-	engine
+	*serializer.Engine
 	opened int64 // it counts once it has admitted somebody: from then on, it knows the directory
 }
 
@@ -63,13 +61,13 @@ func beProcess() int {
 	syscall.CloseOnExec(3)
 	syscall.CloseOnExec(4)
 	for i := range p.holds {
-		p.holds[i].caught, p.holds[i].released = make(chan struct{}), make(chan struct{})
+		p.holds[i] = hold{make(chan struct{}), make(chan struct{})}
 	}
+	debug.SetTraceback("all") // if a call is lost
 	p.open()
 	server := rpc.NewServer()
 	_ = server.RegisterName("Process", p)
 	go server.ServeConn(os.NewFile(4, "harness"))
-	go p.watch()
 	var callers sync.WaitGroup
 	for g := range p.Goroutines {
 		callers.Go(func() { p.call(g) })
@@ -84,25 +82,13 @@ func beProcess() int {
 // machine.
 const graceTime = 15 * time.Second
 
-// watch ends the process, and shows where it hangs, if a call takes longer than it may.
-func (p *process) watch() {
-	debug.SetTraceback("all")
-	for range time.Tick(time.Second) {
-		for g := range p.deadlines {
-			if d := p.deadlines[g].Load(); d != 0 && since(d) > graceTime {
-				panic(fmt.Sprintf("lost: goroutine %d is %v over its deadline", g, since(d)))
-			}
-		}
-	}
-}
-
 // open opens the first or a new engine, however long that takes.
 func (p *process) open() {
 	for {
 		e, err := p.tryOpen()
 		if err == nil {
 			p.lastEntry.Store(0)
-			p.engine.Store(&generation{engine: e, opened: now()})
+			p.engine.Store(&generation{e, now()})
 			return
 		}
 		p.note(record{who: who{process: p.Number}, what: refuses, outcome: failed, at: now()})
@@ -110,11 +96,12 @@ func (p *process) open() {
 	}
 }
 
-func (p *process) tryOpen() (engine, error) {
-	e, err := openers[p.Store](p)
+func (p *process) tryOpen() (*serializer.Engine, error) {
+	store, err := openers[p.Store](p)
 	if err != nil {
 		return nil, err
 	}
+	e := serializer.New(store, serializer.Options{})
 	p.engines++
 	own := serializer.Arrival{Queue: fmt.Sprintf("own_%d_%d_", p.Number, p.engines), Timeout: p.Patience}
 	turn, err := e.Enter(context.Background(), own)
@@ -147,11 +134,6 @@ func (p *process) Entered(after int64, _ *bool) error {
 		return errors.New("nobody has entered")
 	}
 	return nil
-}
-
-// Dump writes the stacks of all goroutines to the standard error output.
-func (p *process) Dump(int, *bool) error {
-	return pprof.Lookup("goroutine").WriteTo(os.Stderr, 2)
 }
 
 // StepClock sets how far the process's clock is ahead.

@@ -6,39 +6,26 @@ import (
 	"time"
 )
 
-// takeAt locks the slot of a process that waits at a point.
-func (h *harness) takeAt(r *rand.Rand, point int) *slot {
-	s := h.take(r)
-	if s != nil && !h.call(s, "Process.Catch", point) {
-		s.Unlock()
-		return nil
+// toProcess makes a fault of what happens to a process. The process is held at one of some
+// points, chosen at random, and continues unless it was killed.
+func toProcess(happens func(*harness, *slot, *rand.Rand) (killed bool), points ...int) func(*harness, *rand.Rand) bool {
+	return func(h *harness, r *rand.Rand) bool {
+		s, point := h.take(r), points[r.IntN(len(points))]
+		if s == nil {
+			return false
+		}
+		defer s.Unlock()
+		if point != anywhere && !h.call(s, "Process.Catch", point) {
+			return false
+		}
+		killed := happens(h, s, r)
+		return killed || point == anywhere || h.call(s, "Process.Release", point)
 	}
-	return s
 }
 
-// killInside kills a process that is inside, and waits until the queue must have
-// recovered.
-func killInside(h *harness, r *rand.Rand) bool {
-	s := h.takeAt(r, inside)
-	if s == nil {
-		return false
-	}
-	time.Sleep(milliseconds(r, 1, 20))
-	h.kill(s)
-	time.Sleep(settleTime)
-	return true
-}
-
-func killAny(h *harness, r *rand.Rand) bool { return h.kill(h.take(r)) }
-
-func killInGuard(h *harness, r *rand.Rand) bool { return h.kill(h.takeAt(r, inGuard)) }
-
-// kill kills a process whose slot was taken, and starts a new one in its place.
-func (h *harness) kill(s *slot) bool {
-	if s == nil {
-		return false
-	}
-	defer s.Unlock()
+// kill kills a process, and starts a new one in its place.
+func kill(h *harness, s *slot, r *rand.Rand) (killed bool) {
+	time.Sleep(milliseconds(r, 1, 20)) // in the meantime, others come to wait for it
 	h.end(s)
 	if err := h.start(s); err != nil {
 		h.problem("%v", err)
@@ -46,53 +33,27 @@ func (h *harness) kill(s *slot) bool {
 	return true
 }
 
-// stopProcess stops a process for a while, half of the time one that is inside.
-func stopProcess(h *harness, r *rand.Rand) bool {
-	if r.IntN(2) == 0 {
-		return h.stopAt(r, inside)
-	}
-	s := h.take(r)
-	return s != nil && h.stop(s, r, points)
-}
-
-func stopInGuard(h *harness, r *rand.Rand) bool { return h.stopAt(r, inGuard) }
-
-func (h *harness) stopAt(r *rand.Rand, point int) bool {
-	s := h.takeAt(r, point)
-	return s != nil && h.stop(s, r, point)
-}
-
-// stop stops a process that may wait at a point. Then it continues the process, or
-// sometimes kills it.
-func (h *harness) stop(s *slot, r *rand.Rand, point int) bool {
-	_ = s.cmd.Process.Signal(syscall.SIGSTOP)
+// stop stops a process for a while. Then it continues the process, or sometimes kills it.
+func stop(h *harness, s *slot, r *rand.Rand) (killed bool) {
+	process := s.child.Load().cmd.Process
+	_ = process.Signal(syscall.SIGSTOP)
 	time.Sleep(milliseconds(r, 1, 1500))
 	if h.procs > 1 && r.IntN(5) == 0 {
-		return h.kill(s)
+		return kill(h, s, r)
 	}
-	defer s.Unlock()
-	err := s.cmd.Process.Signal(syscall.SIGCONT)
-	return err == nil && (point == points || h.call(s, "Process.Release", point))
+	_ = process.Signal(syscall.SIGCONT)
+	return false
 }
 
-// onProcess makes a fault of an event in one process.
-func onProcess(happens func(*harness, *slot, *rand.Rand)) func(*harness, *rand.Rand) bool {
-	return func(h *harness, r *rand.Rand) bool {
-		s := h.take(r)
-		if s == nil {
-			return false
-		}
-		defer s.Unlock()
-		happens(h, s, r)
-		return true
-	}
-}
-
-func stepClock(h *harness, s *slot, r *rand.Rand) {
+func stepClock(h *harness, s *slot, r *rand.Rand) (killed bool) {
 	steps := []time.Duration{0, -time.Hour, 24 * time.Hour}
 	h.call(s, "Process.StepClock", steps[r.IntN(len(steps))])
+	return false
 }
 
-func reload(h *harness, s *slot, _ *rand.Rand) { h.call(s, "Process.Reload", 0) }
+func reload(h *harness, s *slot, _ *rand.Rand) (killed bool) {
+	h.call(s, "Process.Reload", 0)
+	return false
+}
 
 func evictTickets(h *harness, r *rand.Rand) bool { return h.callAny(r, "Process.Evict", 0) }

@@ -7,38 +7,27 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// kind is how a queue is used.
-type kind uint8
-
-const (
-	exclusive kind = iota // one inside
-	limited               // up to limit inside
-	mixed                 // readers and writers
-)
-
 // testQueue is a queue for which the processes compete.
 type testQueue struct {
 	prefix string
-	kind   kind
-	keep   int // if more than this wait, the first is superseded; 0 means no limit
+	limit  int  // how many may be inside; 0 means one
+	mixed  bool // readers and writers
+	keep   int  // if more than this wait, the first is superseded; 0 means no limit
 }
-
-// limit is how many may be inside a limited queue.
-const limit = 3
 
 // queues have similar prefixes: each must be a separate queue.
 var queues = []testQueue{
-	{prefix: "a_", kind: exclusive},
-	{prefix: "a", kind: exclusive},
-	{prefix: "a_b_", kind: exclusive},
-	{prefix: "a0", kind: exclusive},
-	{prefix: "", kind: exclusive},
-	{prefix: "a_0000", kind: exclusive},
-	{prefix: "limited_", kind: limited},
-	{prefix: "mixed_", kind: mixed},
-	{prefix: "latest_", kind: exclusive, keep: 1},
-	{prefix: "latest_limited_", kind: limited, keep: 2},
-	{prefix: "latest_mixed_", kind: mixed, keep: 4},
+	{prefix: "a_"},
+	{prefix: "a"},
+	{prefix: "a_b_"},
+	{prefix: "a0"},
+	{prefix: ""},
+	{prefix: "a_0000"},
+	{prefix: "limited_", limit: 3},
+	{prefix: "mixed_", mixed: true},
+	{prefix: "latest_", keep: 1},
+	{prefix: "latest_limited_", limit: 3, keep: 2},
+	{prefix: "latest_mixed_", mixed: true, keep: 4},
 }
 
 // randomQueue is the first one in a third of the cases.
@@ -60,17 +49,8 @@ func queuesOf(name string) (of []int) {
 
 // arrival is an arrival in a queue.
 func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
-	return serializer.Arrival{Queue: q.prefix, Rule: q.rule(r), MaxWaiting: q.keep, DropOldest: q.keep > 0, Requester: anybody{}}
-}
-
-func (q testQueue) rule(r *rand.Rand) serializer.Rule {
-	switch q.kind {
-	case limited:
-		return serializer.Rule{Limit: limit}
-	case mixed:
-		return serializer.Rule{Shared: r.IntN(10) < 8}
-	}
-	return serializer.Rule{}
+	rule := serializer.Rule{Limit: q.limit, Shared: q.mixed && r.IntN(10) < 8}
+	return serializer.Arrival{Queue: q.prefix, Rule: rule, MaxWaiting: q.keep, DropOldest: q.keep > 0, Requester: anybody{}}
 }
 
 // anybody marks local tickets in lists.

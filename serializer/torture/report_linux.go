@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -14,10 +13,7 @@ import (
 type report struct {
 	config
 	*oracle
-	took     time.Duration
-	problems []string
-	last     []string // the last faults
-	thrown   map[string]int
+	took time.Duration
 }
 
 // recoveryLimit is the longest time until the next entry after kill -9 of the holder.
@@ -25,14 +21,11 @@ const recoveryLimit = 250 * time.Millisecond
 
 func (h *harness) report(took time.Duration) *report {
 	slices.Sort(h.oracle.recovered)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return &report{config: h.config, oracle: h.oracle, took: took, problems: h.problems, thrown: h.thrown,
-		last: h.timeline.last(20, h.oracle.start)}
+	return &report{h.config, h.oracle, took}
 }
 
-// holds reports whether there was no violation, even if something took too long.
-func (r *report) holds() bool { return len(r.found) == 0 && len(r.problems) == 0 }
+// holds reports whether nothing was found, even if something took too long.
+func (r *report) holds() bool { return len(r.found) == 0 }
 
 func (r *report) ok() bool {
 	return r.holds() && r.recovered.quantile(1) <= recoveryLimit
@@ -53,25 +46,22 @@ func (r *report) String() string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
 	}
-	line("seed", "%d", r.seed)
-	line("store", "%s", r.store)
-	line("processes", "%d with %d goroutines each", r.procs, r.goroutines)
+	line("seed", "%d", r.Seed)
+	line("store", "%s", r.Store)
+	line("processes", "%d with %d goroutines each", r.procs, r.Goroutines)
 	line("faults", "%v", r.thrown)
 	line("time", "%v", r.took.Round(time.Millisecond))
 	line("hand-overs", "%d, %.0f/s", r.entries, float64(r.entries)/r.took.Seconds())
-	line("overlaps", "%d", r.found[overlap])
-	line("inversions", "%d", r.found[inversion])
-	for _, kind := range slices.Sorted(maps.Keys(r.found)) {
-		line("violations", "%s: %d", kind, r.found[kind])
+	for _, kind := range kinds {
+		line("found", "%s: %d", kind, r.found[kind])
 	}
-	line("lost", "%d", len(r.problems))
 	for i, reason := range serializer.Reasons() {
 		line("refused", "%s: %d", reason, r.refused[reasons+i])
 	}
 	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(r.recovered), r.recovered.quantile(0.5), r.recovered.quantile(1))
 	line("pauses", "%d", r.pauses)
 	if !r.holds() {
-		for _, e := range slices.Concat(r.examples, r.last, r.problems) {
+		for _, e := range slices.Concat(r.examples, r.spans.last(20, r.start)) {
 			line("", "%s", e)
 		}
 	}

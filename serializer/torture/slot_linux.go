@@ -18,12 +18,16 @@ import (
 // slot is a place for a process. The fault that acts on the process holds its lock.
 type slot struct {
 	sync.Mutex
-	index  int
+	index int
+	child atomic.Pointer[child]
+}
+
+// child is a process that the harness has started.
+type child struct {
 	number int
 	cmd    *exec.Cmd
+	client *rpc.Client
 	exited chan struct{}
-
-	client atomic.Pointer[rpc.Client]
 }
 
 // nobody is the user of the processes, because permissions do not apply to root.
@@ -31,59 +35,51 @@ const nobody = 65534
 
 // start starts a process in a slot.
 func (h *harness) start(s *slot) error {
-	s.number = int(h.numbers.Add(1))
-	text, err := json.Marshal(settings{
-		Number:     s.number,
-		Dir:        h.locks,
-		Store:      h.store,
-		Goroutines: h.goroutines,
-		Seed:       h.seed,
-		Patience:   h.patience,
-	})
-	if err != nil {
-		return err
-	}
+	of := h.settings
+	of.Number, of.Dir = int(h.started.Add(1)), h.locks
+	text, _ := json.Marshal(of) // texts and numbers always marshal
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return fmt.Errorf("making a socket: %w", err)
 	}
 	socket := os.NewFile(uintptr(ends[1]), "process")
 	defer socket.Close()
-	s.client.Store(rpc.NewClient(os.NewFile(uintptr(ends[0]), "harness")))
-	s.cmd = exec.Command("/proc/self/exe") // whose directory the other user might not reach
-	s.cmd.Env = append(os.Environ(), settingsEnv+"="+string(text))
-	s.cmd.Stderr = os.Stderr
-	s.cmd.ExtraFiles = []*os.File{h.File, socket}
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd := exec.Command("/proc/self/exe") // whose directory the other user might not reach
+	cmd.Env = append(os.Environ(), settingsEnv+"="+string(text))
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{h.File, socket}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if os.Getuid() == 0 {
-		s.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
-	if err := s.cmd.Start(); err != nil {
+	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting a process: %w", err)
 	}
-	s.exited = make(chan struct{})
-	go h.reap(s.cmd, s.exited)
+	c := &child{of.Number, cmd, rpc.NewClient(os.NewFile(uintptr(ends[0]), "harness")), make(chan struct{})}
+	s.child.Store(c)
+	go h.reap(c)
 	return nil
 }
 
 // end kills a process.
 func (h *harness) end(s *slot) {
-	h.note(record{who: who{process: s.number}, what: dies, at: now()})
-	_ = s.cmd.Process.Kill()
-	<-s.exited
-	_ = s.client.Load().Close()
+	c := s.child.Load()
+	h.note(record{who: who{process: c.number}, what: dies, at: now()})
+	_ = c.cmd.Process.Kill()
+	<-c.exited
+	_ = c.client.Close()
 }
 
 // reap waits for a process to end.
-func (h *harness) reap(cmd *exec.Cmd, exited chan struct{}) {
-	err := cmd.Wait()
-	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
+func (h *harness) reap(c *child) {
+	err := c.cmd.Wait()
+	if status, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() && status.Signal() == syscall.SIGKILL {
 		err = nil // killed by the harness
 	}
 	if err != nil {
 		h.problem("a process ended by itself: %v", err)
 	}
-	close(exited)
+	close(c.exited)
 }
 
 // callPatience is how long the harness waits for a process that may be stopped.
@@ -92,23 +88,19 @@ const callPatience = 10 * time.Second
 // call calls a method of a process. It reports whether that succeeded: the process may be
 // killed before.
 func (h *harness) call(s *slot, method string, arg any) bool {
-	client := s.client.Load()
-	if returned, err := within(callPatience, client, method, arg); returned {
-		return err == nil
-	}
-	_, _ = within(time.Second, client, "Process.Dump", 0) // shows where it hangs, unless it is stopped
-	h.problem("lost: the process in slot %d does not return from %s", s.index, method)
-	return false
-}
-
-// within calls a method through a client. It waits only for a while.
-func within(patience time.Duration, client *rpc.Client, method string, arg any) (returned bool, err error) {
+	c := s.child.Load()
 	select {
-	case c := <-client.Go(method, arg, new(bool), make(chan *rpc.Call, 1)).Done:
-		return true, c.Error
-	case <-time.After(patience):
-		return false, nil
+	case answer := <-c.client.Go(method, arg, new(bool), make(chan *rpc.Call, 1)).Done:
+		return answer.Error == nil
+	case <-time.After(callPatience):
 	}
+	_ = c.cmd.Process.Signal(syscall.SIGQUIT) // it shows where it hangs, unless it is stopped
+	select {
+	case <-c.exited:
+	case <-time.After(time.Second):
+	}
+	h.problem("the process in slot %d does not return from %s", s.index, method)
+	return false
 }
 
 // callAny calls a method of one of the processes, which may be killed in the meantime.

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 func run(t *testing.T, faults string, length time.Duration, adjust func(*config)) *report {
 	t.Helper()
 	c := defaults()
-	c.procs, c.goroutines, c.length, c.pace = 4, 16, length, 60*time.Millisecond
+	c.procs, c.Goroutines, c.length, c.pace = 4, 16, length, 60*time.Millisecond
 	var err error
 	if c.faults, err = chooseFaults(faults); err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func run(t *testing.T, faults string, length time.Duration, adjust func(*config)
 		adjust(&c)
 	}
 	t.Logf("store %s: go run ./serializer/torture -seed %d -procs %d -goroutines %d -for %v -pace %v -faults %s",
-		c.store, c.seed, c.procs, c.goroutines, c.length, c.pace, faults)
+		c.Store, c.Seed, c.procs, c.Goroutines, c.length, c.pace, faults)
 	r, err := torture(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestQueueHolds(t *testing.T) {
 
 // The harness finds the defect of each wrong store.
 func TestWrongStoresAreFound(t *testing.T) {
-	small := func(c *config) { c.procs, c.goroutines = 2, 2 }
+	small := func(c *config) { c.procs, c.Goroutines = 2, 2 }
 	for _, test := range []struct {
 		store, faults string
 		found         []string // one of these
@@ -92,12 +92,12 @@ func TestWrongStoresAreFound(t *testing.T) {
 				t.Parallel()
 			}
 			r := run(t, test.faults, 40*time.Second, func(c *config) {
-				c.store, c.pace, c.patience = test.store, 30*time.Millisecond, 3*time.Second
+				c.Store, c.pace, c.Patience = test.store, 30*time.Millisecond, 3*time.Second
 				if test.adjust != nil {
 					test.adjust(c)
 				}
 			})
-			text := strings.Join(r.problems, "\n")
+			text := strings.Join(r.examples, "\n")
 			if !slices.ContainsFunc(test.found, func(s string) bool { return r.found[s] > 0 || strings.Contains(text, s) }) {
 				t.Fatalf("not found:\n%s", r)
 			}

@@ -29,14 +29,6 @@ type site struct {
 	clients sync.WaitGroup
 }
 
-// build makes the programs of the test.
-func build(t *testing.T, dir string) (etcd, caddy string) {
-	t.Helper()
-	etcd, caddy = modernProgram(t), filepath.Join(dir, "caddy")
-	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not depend on Caddy
-	return etcd, caddy
-}
-
 func newSite(t *testing.T, ttl time.Duration) *site {
 	t.Helper()
 	n := newNetwork(t)
@@ -46,10 +38,11 @@ func newSite(t *testing.T, ttl time.Duration) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	etcd, caddy := build(t, dir)
+	caddy := filepath.Join(dir, "caddy")
+	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not depend on Caddy
 	s := &site{t: t, dir: dir, ttl: ttl, oracle: newOracle()}
 	s.oracle.serve(t, s.socket("oracle"))
-	s.addMembers(n, etcd)
+	s.addMembers(n)
 	for i := range 3 {
 		s.addCaddy(n, i, caddy)
 	}
@@ -58,11 +51,11 @@ func newSite(t *testing.T, ttl time.Duration) *site {
 
 func (s *site) socket(name string) string { return filepath.Join(s.dir, name+".sock") }
 
-func (s *site) addMembers(n *network, program string) {
+func (s *site) addMembers(n *network) {
 	machines := []*machine{n.machine(s.t), n.machine(s.t), n.machine(s.t)}
 	at := func(i, port int) string { return net.JoinHostPort(machines[i].address, strconv.Itoa(port)) }
 	for i, m := range members(s.dir, 3, at) {
-		p := m.modern(program)
+		p := m.modern(s.t)
 		p.machine = machines[i]
 		s.members = append(s.members, runProcess(s.t, p))
 	}

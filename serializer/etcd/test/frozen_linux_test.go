@@ -40,8 +40,7 @@ func TestFrozenMember(t *testing.T) {
 	})
 	t.Run("etcd 3.7", func(t *testing.T) {
 		t.Parallel()
-		program := modernProgram(t)
-		freezeInTurn(t, startTrio(t, func(m member) *process { return m.modern(program) }))
+		freezeInTurn(t, startTrio(t, func(m member) *process { return m.modern(t) }))
 	})
 }
 

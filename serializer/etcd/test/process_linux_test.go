@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // process is a program that a test can kill, stop, and start again.
@@ -54,7 +56,7 @@ func (p *process) start(t *testing.T) {
 	}
 }
 
-// leads reports whether an etcdserver says that it is the leader.
+// leads reports whether a modern member says that it is the leader.
 func (p *process) leads() bool {
 	const says = "leader: "
 	text := p.output.String()
@@ -111,17 +113,12 @@ func (m member) debian(t *testing.T, more ...string) *process {
 	}, more...)}
 }
 
-// modernProgram builds the program of etcdserver.
-func modernProgram(t *testing.T) string {
+// modern is a member with the etcd that this program contains.
+func (m member) modern(t *testing.T) *process {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "etcdserver")
-	run(t, "go", "build", "-o", program, "./etcdserver")
-	return program
-}
-
-// modern is a member with that program.
-func (m member) modern(program string) *process {
-	return &process{program: program, args: []string{"-name", m.name, "-dir", m.dir, "-client", m.client, "-peer", m.peer, "-cluster", m.cluster}}
+	program, err := os.Executable()
+	must(t, err)
+	return &process{program: program, args: []string{m.name, m.dir, m.client, m.peer, m.cluster}, env: []string{testetcd.ServerEnv + "=1"}}
 }
 
 // members describes the members of a cluster. at returns an address for a member.

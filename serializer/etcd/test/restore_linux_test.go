@@ -43,7 +43,6 @@ func (s *standalone) restore(t *testing.T, file, clusterToken string, bump uint6
 // keep growing.
 func TestRestoredFromSnapshot(t *testing.T) {
 	t.Parallel()
-	modern := modernProgram(t)
 	for name, c := range map[string]struct {
 		program, clusterToken string
 		bump                  uint64
@@ -51,8 +50,8 @@ func TestRestoredFromSnapshot(t *testing.T) {
 		"etcd 3.4, the same cluster ID": {"etcd", "etcd-cluster", 0},
 		"etcd 3.4, another cluster ID":  {"etcd", "restored", 0},
 		"etcd 3.4, the revision bumped": {"etcd", "etcd-cluster", 1_000_000_000},
-		"etcd 3.7":                      {modern, "etcd-cluster", 0},
-		"etcd 3.7, the revision bumped": {modern, "etcd-cluster", 1_000_000_000},
+		"etcd 3.7":                      {"modern", "etcd-cluster", 0},
+		"etcd 3.7, the revision bumped": {"modern", "etcd-cluster", 1_000_000_000},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

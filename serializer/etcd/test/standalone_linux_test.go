@@ -28,11 +28,11 @@ type standalone struct {
 	member  member
 }
 
-// startStandalone runs it until the test ends: etcd of this system, or [modernProgram].
+// startStandalone runs it until the test ends: etcd of this system, or a modern member.
 func startStandalone(t *testing.T, program string, more ...string) *standalone {
 	t.Helper()
 	m := members(t.TempDir(), 1, func(int, int) string { return testetcd.FreeAddress(t) })[0]
-	process := m.modern(program)
+	process := m.modern(t)
 	if program == "etcd" {
 		process = m.debian(t, more...)
 	}

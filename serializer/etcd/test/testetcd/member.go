@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -35,16 +34,11 @@ type Member struct {
 // New prepares a member on free ports of loopback.
 func New(t testing.TB) *Member {
 	t.Helper()
-	c := embed.NewConfig()
-	c.Name = "only"
-	c.Dir = filepath.Join(t.TempDir(), "data")
-	c.Logger, c.ZapLoggerBuilder = "zap", embed.NewZapLoggerBuilder(zap.NewNop())
-	clients, peers := []url.URL{{Scheme: "http", Host: FreeAddress(t)}}, []url.URL{{Scheme: "http", Host: FreeAddress(t)}}
-	c.ListenClientUrls, c.AdvertiseClientUrls = clients, clients
-	c.ListenPeerUrls, c.AdvertisePeerUrls = peers, peers
-	c.InitialCluster = c.InitialClusterFromName(c.Name)
-	c.QuotaBackendBytes = 1 << 30
-	return &Member{Config: c, URL: clients[0].String()}
+	m := &Member{URL: "http://" + FreeAddress(t)}
+	m.Config = newConfig("only", filepath.Join(t.TempDir(), "data"), m.URL, "http://"+FreeAddress(t))
+	m.Config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	m.Config.QuotaBackendBytes = 1 << 30
+	return m
 }
 
 // FreeAddress returns an address of loopback that nobody listens on. Its port is none
@@ -129,10 +123,14 @@ func Leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseStatus {
 	return answer.Leases
 }
 
-// Main runs a package's tests and exits. It silences etcd's client, which logs the faults
-// that the tests cause to standard error.
+// Main runs a package's tests, or what [ServerEnv] says, and exits. It silences etcd's
+// client, which logs the faults that the tests cause to standard error.
 func Main(m *testing.M) {
-	if err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal"); err != nil {
+	err := os.Setenv("ETCD_CLIENT_DEBUG", "fatal")
+	if os.Getenv(ServerEnv) != "" {
+		err = serve(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
