@@ -29,7 +29,6 @@ type Session struct {
 	ref      uint64 // of its tickets
 	end      context.CancelCauseFunc
 	sent     map[string]*serializer.Ticket // of the Append in progress, see Send
-	used     bool                          // tickets are taken in it
 	over     bool
 }
 
