@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -52,6 +51,7 @@ type Engine struct {
 	spare     *ticketQueue // an empty one, to be used again
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
+	batch     []*Ticket // being appended
 	appending bool      // a goroutine is appending tickets
 	busy      int       // local tickets in the store or on their way, and calls of the store
 	closed    bool
@@ -195,24 +195,31 @@ func (e *Engine) close() bool {
 	}
 	e.closed = true
 	e.stop()
-	why := e.closedError()
 	for _, t := range e.arrivals {
-		e.refuseLocked(t, why)
+		e.refuseLocked(t, e.closedError())
 	}
+	e.endLocked(e.closedError())
+	e.closeStoreLocked()
+	return true
+}
+
+// endLocked refuses the waiters of all queues, and revokes the turns of the holders.
+func (e *Engine) endLocked(cause error) (refused, revoked int) {
 	for _, q := range e.queues {
 		q.SetPaused(true) // nobody enters because others are refused
 		for t := range q.All() {
 			switch {
 			case !t.Local():
 			case t.state == inside:
-				t.revokeLocked(ErrClosed)
+				t.revokeLocked(cause)
+				revoked++
 			default:
-				e.refuseLocked(t, why)
+				e.refuseLocked(t, cause)
+				refused++
 			}
 		}
 	}
-	e.closeStoreLocked()
-	return true
+	return refused, revoked
 }
 
 func (e *Engine) closedError() error { return &StorageError{"using", e.Path(), ErrClosed} }
@@ -247,8 +254,3 @@ func (e *Engine) closeStoreLocked() {
 		}
 	}()
 }
-
-// yield lets the waiter that was just admitted run at once. Its goroutine is the next one
-// of this thread. But the leaving holder still has work to do, during which nobody would
-// be inside.
-func yield() { runtime.Gosched() }

@@ -117,13 +117,12 @@ const batchSize = 64
 // appendAll appends tickets until no arrival asks for one.
 func (e *Engine) appendAll() {
 	defer e.release()
-	var batch []*Ticket
 	for {
 		// Let callers that are about to arrive do so: a batch is cheaper, and if there
 		// are none, this costs nothing.
 		runtime.Gosched()
-		batch = e.nextBatch(batch)
-		if batch == nil {
+		batch := e.nextBatch()
+		if len(batch) == 0 {
 			return
 		}
 		if err := e.store.Append(e.ctx, batch); err != nil {
@@ -132,26 +131,17 @@ func (e *Engine) appendAll() {
 	}
 }
 
-// nextBatch returns the arrivals that ask for a ticket now, in order, or nil. The memory
-// of the batch done is used again.
-func (e *Engine) nextBatch(done []*Ticket) []*Ticket {
+// nextBatch returns the arrivals that ask for a ticket now, in order.
+func (e *Engine) nextBatch() []*Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	clear(done)
 	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool { return t.state == over })
-	if len(e.arrivals) == 0 {
-		e.appending = false
-		e.arrivals = done[:0]
-		return nil
-	}
-	if len(e.arrivals) <= batchSize {
-		batch := e.arrivals
-		e.arrivals = done[:0]
-		return batch
-	}
-	batch := e.arrivals[:batchSize:batchSize]
-	e.arrivals = e.arrivals[batchSize:]
-	return batch
+	n := min(len(e.arrivals), batchSize)
+	clear(e.batch) // tickets that are over need no memory
+	e.batch = append(e.batch[:0], e.arrivals[:n]...)
+	e.arrivals = slices.Delete(e.arrivals, 0, n)
+	e.appending = n > 0
+	return e.batch
 }
 
 // refuseUnjoined refuses the arrivals of a batch that the store could not append.
@@ -269,7 +259,9 @@ func (e *Engine) leave(t *Ticket) {
 	granted := e.takeOutLocked(t)
 	e.mu.Unlock()
 	if granted {
-		yield()
+		// Let the next holder run at once. Its goroutine is the next one of this thread,
+		// and nobody would be inside during the work that is left here.
+		runtime.Gosched()
 	}
 	e.forget(t)
 }

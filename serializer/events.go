@@ -90,21 +90,15 @@ func (v *events) Lost(cause error) {
 func (e *Engine) lose(cause error) (refused, revoked int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	refused, revoked = e.endLocked(cause)
 	for _, q := range e.queues {
-		q.SetPaused(true) // nobody enters because others are refused
 		for t := range q.All() {
-			switch {
-			case !t.Local():
-				t.in = nil
-				q.Remove(t)
-			case t.state == inside:
+			if t.Local() {
 				t.lost = true
-				t.revokeLocked(cause)
-				revoked++
-			default:
-				e.refuseLocked(t, cause)
-				refused++
+				continue
 			}
+			t.in = nil
+			q.Remove(t)
 		}
 		q.SetPaused(!e.pauses.end(q.name).IsZero())
 		e.advanceLocked(q)
