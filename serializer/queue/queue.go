@@ -87,17 +87,11 @@ type Queue[E Element[E]] struct {
 	room        int // the narrowest capacity, or 0
 }
 
-// First returns the first ticket, or nil.
-func (q *Queue[E]) First() E { return q.first }
-
 // Border returns the first ticket that waits, or nil.
 func (q *Queue[E]) Border() E { return q.border }
 
 // Len returns the number of all tickets.
 func (q *Queue[E]) Len() int { return q.length }
-
-// Inside returns the number of tickets before the border.
-func (q *Queue[E]) Inside() int { return q.inside }
 
 // Waiting returns the number of tickets behind the border.
 func (q *Queue[E]) Waiting() int { return q.length - q.inside }
@@ -208,15 +202,10 @@ func (q *Queue[E]) Remove(e E) {
 func (q *Queue[E]) Admit() E {
 	var none E
 	e := q.border
-	if e == none || q.paused {
+	if e == none || q.paused || !e.item().Rule.Admits(q.inside, q.readers, q.room) {
 		return none
 	}
-	i := e.item()
-	if !i.Rule.Admits(q.inside, q.readers, q.room) {
-		return none
-	}
-	q.border = i.next
-	q.admit(e)
+	q.Pass()
 	return e
 }
 

@@ -35,8 +35,8 @@ func engineHistory(c *crowd) {
 	}
 	for name, q := range h.queues {
 		h.compare(h.setPaused(name, false))
-		for q.Len() > 0 {
-			h.compare(h.leave(q.First()))
+		for e := range q.All() {
+			h.compare(h.leave(e))
 		}
 	}
 }
