@@ -44,7 +44,7 @@ type caller struct {
 // by Join.
 func onEngines(joining bool, test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
 	return func(t testing.TB, o Options, stores []serializer.Store) {
-		c := &crowd{TB: t, Options: o, joining: joining, judge: judge{queues: make(map[string]*judged)}}
+		c := &crowd{TB: t, Options: o, joining: joining, judge: newJudge()}
 		for _, store := range stores {
 			c.engines = append(c.engines, serializer.New(store, serializer.Options{}))
 		}

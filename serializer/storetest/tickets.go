@@ -56,7 +56,7 @@ func storeOthers(g *group) {
 		t := r.enter("a_", rule)
 		g.agree()
 		for _, other := range g.recorders {
-			seen := other.find(t)
+			seen := other.find(idOf(t))
 			if seen.Rule != rule || seen.Client != t.Client || seen.Owner == nil || seen.Owner.Name == "" || !seen.Owner.Alive {
 				g.Errorf("store %d reports %+v with owner %+v; expected rule %+v, client %v and an owner that is alive",
 					other.index, seen, seen.Owner, rule, t.Client)
@@ -118,10 +118,7 @@ func storePublished(g *group) {
 func storeUnwanted(g *group) {
 	for i, r := range g.recorders {
 		batch := []*serializer.Ticket{r.ticket("a_", alone), r.ticket("a_", alone), r.ticket("b_", alone), r.ticket("a_", alone)}
-		g.locked(func() {
-			g.issues[batch[1+i%2]].unwanted = true
-			g.issues[batch[3]].unwanted = true
-		})
+		g.locked(func() { r.unwanted = map[*serializer.Ticket]bool{batch[1+i%2]: true, batch[3]: true} })
 		r.must("Append", func(ctx context.Context) error { return r.append(ctx, batch...) })
 		g.busy()
 		g.agree()
@@ -203,7 +200,7 @@ func storeLate(tb testing.TB, o Options, stores []serializer.Store) {
 		}
 	})
 	second.enter("a_")
-	if seen := second.find(early); seen != nil && seen.Rule != rule {
+	if seen := second.find(idOf(early)); seen != nil && seen.Rule != rule {
 		g.Errorf("reported late, with rule %+v; expected %+v", seen.Rule, rule)
 	}
 	g.agree()
@@ -217,7 +214,7 @@ func storeEvict(g *group) {
 		other := g.recorders[(i+1)%len(g.recorders)]
 		t, untouched := r.enter("a_"), r.enter("a_")
 		g.agree()
-		seen := other.find(t)
+		seen := other.find(idOf(t))
 		other.must("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
 		g.until("the owner is asked to evict", func() bool { return r.evictions[idOf(t)] > 0 })
 		g.busy()
