@@ -44,7 +44,8 @@ type Engine struct {
 	timers    sync.Pool // of timers that do not run
 	ctx       context.Context
 	stop      context.CancelFunc
-	done      chan struct{} // closed when the store is
+	done      chan struct{}  // closed when the store is
+	busy      sync.WaitGroup // local tickets in the store or on their way, and calls of the store
 
 	mu        sync.Mutex
 	queues    map[string]*ticketQueue
@@ -53,7 +54,6 @@ type Engine struct {
 	arrivals  []*Ticket // that wait to be appended, in order
 	batch     []*Ticket // being appended
 	appending bool      // a goroutine is appending tickets
-	busy      int       // local tickets in the store or on their way, and calls of the store
 	closed    bool
 }
 
@@ -152,20 +152,27 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 // using calls the store, which stays open meanwhile. It returns when ctx is done, even if
 // the store does not.
 func (e *Engine) using(ctx context.Context, call func(context.Context) error) error {
-	if !e.acquire() {
+	result := make(chan error, 1)
+	if !e.start(func() { result <- call(ctx) }) {
 		return e.closedError()
 	}
-	result := make(chan error, 1)
-	go func() {
-		defer e.release()
-		result <- call(ctx)
-	}()
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// start calls a function of the store in a goroutine. It returns false if the engine is
+// closed.
+func (e *Engine) start(call func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.busy.Go(call)
+	}
+	return !e.closed
 }
 
 // closeTime is how long Close waits for holders that it has revoked, and for the last
@@ -199,7 +206,7 @@ func (e *Engine) close() bool {
 		e.refuseLocked(t, e.closedError())
 	}
 	e.endLocked(e.closedError())
-	e.closeStoreLocked()
+	go e.closeStore()
 	return true
 }
 
@@ -224,33 +231,11 @@ func (e *Engine) endLocked(cause error) (refused, revoked int) {
 
 func (e *Engine) closedError() error { return &StorageError{"using", e.Path(), ErrClosed} }
 
-// acquire keeps the store open until release. It returns false if the engine is closed.
-func (e *Engine) acquire() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
+// closeStore closes the store of a closed engine once nothing needs it.
+func (e *Engine) closeStore() {
+	defer close(e.done)
+	e.busy.Wait()
+	if err := e.store.Close(); err != nil {
+		e.log.Error("closing the queues' storage failed", "path", e.Path(), "error", err)
 	}
-	e.busy++
-	return true
-}
-
-func (e *Engine) release() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.busy--
-	e.closeStoreLocked()
-}
-
-// closeStoreLocked closes the store of a closed engine once nothing needs it.
-func (e *Engine) closeStoreLocked() {
-	if !e.closed || e.busy > 0 {
-		return
-	}
-	go func() {
-		defer close(e.done)
-		if err := e.store.Close(); err != nil {
-			e.log.Error("closing the queues' storage failed", "path", e.Path(), "error", err)
-		}
-	}()
 }

@@ -97,15 +97,14 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 		t.position = q.Len()
 		return ErrFull
 	}
-	e.busy++
+	e.busy.Add(1) // until forget
 	if e.immediate {
 		return nil
 	}
 	e.arrivals = append(e.arrivals, t)
 	if !e.appending {
 		e.appending = true
-		e.busy++
-		go e.appendAll()
+		e.busy.Go(e.appendAll)
 	}
 	return nil
 }
@@ -116,7 +115,6 @@ const batchSize = 64
 
 // appendAll appends tickets until no arrival asks for one.
 func (e *Engine) appendAll() {
-	defer e.release()
 	for {
 		// Let callers that are about to arrive do so: a batch is cheaper, and if there
 		// are none, this costs nothing.
@@ -246,7 +244,7 @@ func (e *Engine) forget(t *Ticket) {
 	if t.joined {
 		e.store.Remove(t)
 	}
-	e.release()
+	e.busy.Done()
 }
 
 // leave ends a turn.
