@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,7 +19,6 @@ type crowd struct {
 	Options
 	engines []*serializer.Engine
 	judge   judge
-	joining bool // callers arrive by Join
 
 	mu      sync.Mutex
 	callers []*caller
@@ -30,6 +28,7 @@ type crowd struct {
 type caller struct {
 	crowd   *crowd
 	engine  *serializer.Engine
+	joins   bool // it arrives by Join instead of Enter
 	arrival serializer.Arrival
 	hangUp  context.CancelCauseFunc
 	revoked chan error
@@ -40,11 +39,10 @@ type caller struct {
 	left bool
 }
 
-// onEngines makes a test of stores from one of engines on them. Callers arrive by Enter, or
-// by Join.
-func onEngines(joining bool, test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
+// onEngines makes a test of stores from one of engines on them.
+func onEngines(test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
 	return func(t testing.TB, o Options, stores []serializer.Store) {
-		c := &crowd{TB: t, Options: o, joining: joining, judge: newJudge()}
+		c := &crowd{TB: t, Options: o, judge: newJudge()}
 		for _, store := range stores {
 			c.engines = append(c.engines, serializer.New(store, serializer.Options{}))
 		}
@@ -63,10 +61,10 @@ func (c *crowd) arrival(text string) serializer.Arrival {
 	return serializer.Arrival{Queue: c.QueueName(text), Timeout: 2 * c.Patience}
 }
 
-// start sends a caller to the i-th engine.
+// start sends a caller to the i-th engine. Of each engine's callers, every other one joins.
 func (c *crowd) start(i int, a serializer.Arrival) *caller {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	v := &caller{crowd: c, engine: c.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	v := &caller{crowd: c, engine: c.on(i), joins: i/len(c.engines)%2 == 1, hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
 	a.Revoke = func(cause error) { v.revoked <- cause }
 	c.mu.Lock()
 	c.callers = append(c.callers, v)
@@ -80,7 +78,7 @@ func (c *crowd) start(i int, a serializer.Arrival) *caller {
 // arrive gets the engine's answer.
 func (v *caller) arrive(ctx context.Context) {
 	defer close(v.done)
-	if v.crowd.joining {
+	if v.joins {
 		v.turn, v.err = v.enterByJoin(ctx)
 	} else {
 		v.turn, v.err = v.engine.Enter(ctx, v.arrival)
@@ -106,14 +104,23 @@ func (v *caller) String() string {
 	return fmt.Sprintf("caller %s of queue %q by %+v", v.arrival.Client, v.arrival.Queue, v.arrival.Rule)
 }
 
-func (v *caller) returned() bool {
+// got describes what the caller has got.
+func (v *caller) got() string {
 	select {
 	case <-v.done:
-		return true
 	default:
-		return false
+		return "waits"
 	}
+	if refused, ok := errors.AsType[*serializer.Refused](v.err); ok {
+		return string(refused.Reason)
+	}
+	if v.left {
+		return "left"
+	}
+	return enteredAt(v.turn.Position())
 }
+
+func enteredAt(position int) string { return fmt.Sprint("entered at ", position) }
 
 // token is the token of the caller's ticket, as its engine lists it; 0 if it does not.
 func (v *caller) token() (token uint64) {
@@ -147,13 +154,10 @@ func (c *crowd) list(e *serializer.Engine) []serializer.QueueState {
 
 // end ends all waits and turns, finds tickets that are left, and closes the engines.
 func (c *crowd) end() {
-	c.mu.Lock()
-	callers := slices.Clone(c.callers)
-	c.mu.Unlock()
-	for _, v := range callers {
+	for _, v := range c.callers {
 		v.hangUp(errHungUp)
 	}
-	for _, v := range callers {
+	for _, v := range c.callers {
 		select {
 		case <-v.done:
 			if v.turn != nil && !v.left {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -96,10 +97,7 @@ func storePublished(g *group) {
 			go func() {
 				done <- second.call("Append", func(ctx context.Context) error { return second.append(ctx, next) })
 			}()
-			timeout := time.Now().Add(meanwhile)
-			for len(done) == 0 && time.Now().Before(timeout) {
-				time.Sleep(time.Millisecond)
-			}
+			wait.Poll(meanwhile, func() bool { return len(done) > 0 })
 		}
 	})
 	first.enter("a_")

@@ -106,10 +106,9 @@ func TestWrongStores(t *testing.T) {
 		{"names are trimmed", "queue names", func(s *wrongStore) {
 			s.events.change = func(t *serializer.Ticket) { t.Queue = strings.TrimSpace(t.Queue) }
 		}},
-		{"nobody hears of others", "history of engines, by Enter", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
-		{"nobody hears of others, who Join", "history of engines, by Join", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
-		{"nobody hears of others, in a crowd", "many at once, by Enter", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
-		{"removal is ignored, in a crowd", "many at once, by Join", func(s *wrongStore) { s.remove = func(*serializer.Ticket) {} }},
+		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
+		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
+		{"removal is ignored, in a crowd", "many at once", func(s *wrongStore) { s.remove = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
