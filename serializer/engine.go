@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -64,12 +65,9 @@ type Options struct {
 
 // New makes an engine that keeps its queues in a store, which belongs to it from now on.
 func New(store Store, o Options) *Engine {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	e := &Engine{
 		store:  store,
-		log:    o.Log,
+		log:    cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		done:   make(chan struct{}),
 		queues: make(map[string]*ticketQueue),
 		pauses: make(pauses),
@@ -79,7 +77,7 @@ func New(store Store, o Options) *Engine {
 	e.lease, _ = store.(Lease)
 	_, e.immediate = store.(Immediate)
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	store.Follow((*events)(e))
+	store.Follow(events{e})
 	return e
 }
 

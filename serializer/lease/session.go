@@ -32,9 +32,10 @@ type Session struct {
 	over     bool
 }
 
-func newSession(st *Store, ref uint64) *Session {
+func newSession(st *Store) *Session {
+	st.last++
 	s := &Session{
-		store: st, ref: ref, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
+		store: st, ref: st.last, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
 		Leaving: make(map[string]bool), sent: make(map[string]*serializer.Ticket),
 	}
 	s.Ctx, s.end = context.WithCancelCause(st.Ctx)

@@ -224,8 +224,7 @@ func (st *Store) fail(err error) (isNew bool) {
 
 // begin begins a session, and makes it the one that tickets are taken in.
 func (st *Store) begin() (*Session, error) {
-	st.last++
-	s := newSession(st, st.last)
+	s := newSession(st)
 	err := s.protocol.Start()
 	if err == nil {
 		err = st.use(s)

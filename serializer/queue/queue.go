@@ -131,7 +131,12 @@ func (q *Queue[E]) Insert(e E) {
 	q.link(e, behind)
 	q.length++
 	q.local += one(e.Local())
-	q.bound(e.item().MaxWaiting)
+	if most := e.item().MaxWaiting; most > 0 {
+		if q.bounded == 0 || most < q.least {
+			q.least = most
+		}
+		q.bounded++
+	}
 	switch {
 	case behind != none && behind.item().admitted && q.localInside == 0:
 		q.withdraw()
@@ -156,17 +161,6 @@ func (q *Queue[E]) link(e, behind E) {
 	} else {
 		i.prev.item().next = e
 	}
-}
-
-// bound notes the MaxWaiting of a ticket that comes.
-func (q *Queue[E]) bound(most int) {
-	if most <= 0 {
-		return
-	}
-	if q.bounded == 0 || most < q.least {
-		q.least = most
-	}
-	q.bounded++
 }
 
 // Remove removes a ticket, which must be in the queue.

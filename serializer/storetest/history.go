@@ -21,6 +21,11 @@ const steps = 150
 // paused at times.
 var queueTexts = []string{"a_", "a", "a_b_"}
 
+// someRules are the rules of the callers in random runs.
+var someRules = []serializer.Rule{{}, {}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
+
 // Callers arrive, enter by turns and rules, hang up, are evicted or superseded, find the
 // queue full, and leave; queues are paused and resumed. After each step, all engines list
 // what the model says, and all callers have got the answers that it says.
