@@ -49,11 +49,3 @@ func TestNumbersGrow(t *testing.T) {
 		turn.Leave()
 	}
 }
-
-func TestPath(t *testing.T) {
-	for given, want := range map[string]string{"": "memory", "a": "a"} {
-		if path := memory.New(memory.Options{Path: given}).Path(); path != want {
-			t.Errorf("path %q; expected %q", path, want)
-		}
-	}
-}

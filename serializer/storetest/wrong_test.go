@@ -192,11 +192,10 @@ func (l *listener) cleanUp() {
 func openWrong(change func(*wrongStore)) (stores []serializer.Store) {
 	db, shared := NewDatabase(), new(delayed)
 	for _, owner := range []string{"first", "second"} {
-		s := &wrongStore{Store: Open(db, owner), delayed: shared, path: "table:tickets"}
+		s := &wrongStore{Store: Open(db, owner), delayed: shared, path: "table:tickets", change: change}
 		s.append, s.remove, s.inside = s.Store.Append, s.Store.Remove, s.Store.Inside
 		s.evict, s.pause, s.close = s.Store.Evict, s.Store.Pause, s.Store.Close
 		s.events = &wrongEvents{store: s}
-		change(s)
 		stores = append(stores, s)
 	}
 	stores[0].(*wrongStore).other, stores[1].(*wrongStore).other = stores[1].(*wrongStore), stores[0].(*wrongStore)
@@ -229,6 +228,7 @@ func (d *delayed) catchUp() {
 type wrongStore struct {
 	*Store
 	*delayed
+	change    func(*wrongStore) // makes it wrong
 	other     *wrongStore
 	events    *wrongEvents
 	path      string
@@ -251,18 +251,8 @@ func (s *wrongStore) Evict(c context.Context, t *serializer.Ticket) error { retu
 func (s *wrongStore) Follow(events serializer.Events) {
 	e := s.events
 	e.Events, e.since = events, time.Now()
-	if e.joined == nil {
-		e.joined = events.Joined
-	}
-	if e.appeared == nil {
-		e.appeared = events.Appeared
-	}
-	if e.vanished == nil {
-		e.vanished = events.Vanished
-	}
-	if e.paused == nil {
-		e.paused = events.Paused
-	}
+	e.joined, e.appeared, e.vanished, e.paused = events.Joined, events.Appeared, events.Vanished, events.Paused
+	s.change(s)
 	s.Store.Follow(e)
 }
 
