@@ -18,10 +18,7 @@ func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	}
 	e.await(ctx, t, a.Timeout)
 	e.channels.Put(t.ready) // it has had its only message
-	if err := e.outcome(t); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return e.outcome(t)
 }
 
 // Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait has
@@ -59,15 +56,6 @@ func (w Wait) GiveUp(cause error) {
 	if w.ticket != nil {
 		w.ticket.engine.giveUp(w.ticket, cause)
 	}
-}
-
-// deliver tells a caller of Join how its wait has ended.
-func (e *Engine) deliver(t *Ticket) {
-	if err := e.outcome(t); err != nil {
-		t.done(nil, err)
-		return
-	}
-	t.done(t, nil)
 }
 
 // arrive asks for a ticket. The error means that there is none.
@@ -200,14 +188,13 @@ func (e *Engine) giveUp(t *Ticket, cause error) {
 	}
 }
 
-// outcome returns nil if the caller has its turn, and otherwise why it has not.
-func (e *Engine) outcome(t *Ticket) error {
-	err := e.decide(t)
-	if err == nil {
-		return nil
+// outcome returns the turn of the caller, or why it has none.
+func (e *Engine) outcome(t *Ticket) (Turn, error) {
+	if err := e.decide(t); err != nil {
+		e.forget(t)
+		return nil, t.refused(err)
 	}
-	e.forget(t)
-	return t.refused(err)
+	return t, nil
 }
 
 // decide notes that the caller gets to know its outcome. Since the turn came, the process
