@@ -182,9 +182,9 @@ func (c *crowd) end() {
 	}
 }
 
-// Many callers come, wait, give up, are evicted and leave at once. The judge looks at each
-// that enters. Each gets its turn or a refusal that it asked for, and in the end nothing is
-// left.
+// Many callers come, wait, give up, are evicted, pause the queue and leave at once. The judge
+// looks at each that enters. Each gets its turn or a refusal that it asked for, and only
+// once. In the end, nothing is left.
 func engineCrowd(c *crowd) {
 	c.Logf("seed %d", c.Seed)
 	var group sync.WaitGroup
@@ -207,7 +207,7 @@ func (c *crowd) visit(i int, r *rand.Rand) bool {
 	a.Rule = pick(r, someRules...)
 	allowed := []error{serializer.ErrEvicted}
 	hangUp := c.Patience // never
-	switch moment := time.Duration(1+r.IntN(20)) * time.Millisecond; r.IntN(10) {
+	switch moment := time.Duration(1+r.IntN(20)) * pick(r, 20*time.Microsecond, time.Millisecond); r.IntN(10) {
 	case 0:
 		a.Timeout = moment
 		allowed = append(allowed, serializer.ErrTimeout)
@@ -240,6 +240,9 @@ func (c *crowd) visit(i int, r *rand.Rand) bool {
 	}
 	if r.IntN(10) == 0 { // itself, or nobody, or the one behind
 		_ = c.on(i+r.IntN(2)).Evict(context.Background(), a.Queue, v.turn.Token()+uint64(r.IntN(2)))
+	}
+	if r.IntN(20) == 0 {
+		_ = c.on(i).Pause(context.Background(), a.Queue, time.Now().Add(2*time.Millisecond))
 	}
 	v.leave()
 	return true
