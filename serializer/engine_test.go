@@ -313,9 +313,7 @@ func TestInsideDuringPause(t *testing.T) {
 	remote := s.appear("a_", 1, serializer.Rule{Limit: 2})
 	holder := enter(t, e, ruled(serializer.Rule{Limit: 2}))
 	waiting := join(t, e, ruled(serializer.Rule{Limit: 2}))
-	if err := e.Pause(t.Context(), "a_", time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, e, "a_")
 	s.mu.Lock()
 	if len(s.told) != 1 || s.told[0] != holder.Token() {
 		t.Errorf("told to be inside are %v; expected %d", s.told, holder.Token())
@@ -325,13 +323,9 @@ func TestInsideDuringPause(t *testing.T) {
 	s.Vanished(remote)
 	late := s.appear("a_", 100, serializer.Rule{})
 	waiting.waits(t, e)
-	if err := e.Resume(t.Context(), "a_"); err != nil {
-		t.Fatal(err)
-	}
+	resume(t, e, "a_")
 	waiting.enters(t).Leave()
-	if err := e.Pause(t.Context(), "a_", time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, e, "a_")
 	for _, inside := range []bool{false, true} {
 		s.mu.Lock()
 		s.inside[100] = inside

@@ -134,7 +134,6 @@ func TestLimitOfQueue(t *testing.T) {
 		limit int
 	}{
 		{"alone", []serializer.Rule{{}}, 1},
-		{"three at a time", []serializer.Rule{{Limit: 3}, {Limit: 3}}, 3},
 		{"rules that differ", []serializer.Rule{{Limit: 1}, {Limit: 3}, {Limit: 2}}, 3},
 		{"readers", []serializer.Rule{reader, reader}, 0},
 		{"a reader behind a writer", []serializer.Rule{{Limit: 1}, reader}, 0},

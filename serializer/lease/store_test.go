@@ -41,15 +41,14 @@ type losses struct {
 func (l *losses) Lost(cause error) { l.causes <- cause }
 
 // follow makes a store whose sessions begin with what the test sends.
-func follow() (st *Store, starts chan<- error, l *losses) {
-	begins := make(chan error)
+func follow() (st *Store, starts chan error, l *losses) {
+	starts, l = make(chan error), &losses{causes: make(chan error, 8)}
 	st = NewStore(Options{
 		TTL: ttl, Log: slog.New(slog.DiscardHandler), Passes: func(error) bool { return false },
-		New: func(s *Session) Protocol { return &fake{s, begins} },
+		New: func(s *Session) Protocol { return &fake{s, starts} },
 	})
-	l = &losses{causes: make(chan error, 8)}
 	st.Follow(l)
-	return st, begins, l
+	return st, starts, l
 }
 
 // current waits for the session of a store.
@@ -58,9 +57,10 @@ func current(ctx context.Context, st *Store) (s *Session, err error) {
 	return s, err
 }
 
-// begun waits until a session has begun.
-func begun(t *testing.T, st *Store) (s *Session) {
+// beginSession has a session begin.
+func beginSession(t *testing.T, st *Store, starts chan<- error) (s *Session) {
 	t.Helper()
+	starts <- nil
 	wait.Eventually(t, "a session has begun", func() (err error) {
 		s, err = current(t.Context(), st)
 		return err
@@ -84,8 +84,7 @@ func TestSessions(t *testing.T) {
 		t.Errorf("got %v; expected %v", err, refused)
 	}
 	for range 2 {
-		starts <- nil
-		begun(t, st).End(refused)
+		beginSession(t, st, starts).End(refused)
 		if cause := <-l.causes; !errors.Is(cause, serializer.ErrLost) || !errors.Is(cause, refused) {
 			t.Errorf("lost with %v", cause)
 		}
@@ -95,8 +94,7 @@ func TestSessions(t *testing.T) {
 // Bug: a session that ended while the store was closed was reported after Close.
 func TestEndWhileClosing(t *testing.T) {
 	st, starts, l := follow()
-	starts <- nil
-	s, ended := begun(t, st), make(chan struct{})
+	s, ended := beginSession(t, st, starts), make(chan struct{})
 	st.Mu.Lock()
 	go func() { s.End(ErrDeadline); close(ended) }()
 	wait.Until(t, "it has ended", func() bool { return !s.Stands() })

@@ -108,7 +108,6 @@ func TestWrongStores(t *testing.T) {
 		}},
 		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
 		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
-		{"removal is ignored, in a crowd", "many at once", func(s *wrongStore) { s.remove = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
