@@ -67,7 +67,8 @@ func (c *crowd) arrival(text string) serializer.Arrival {
 // start sends a caller to the i-th engine. Of each engine's callers, every other one joins.
 func (c *crowd) start(i int, a serializer.Arrival) *caller {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	v := &caller{crowd: c, engine: c.on(i), joins: i/len(c.engines)%2 == 1, hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	v := &caller{crowd: c, engine: c.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	v.joins = i/len(c.engines)%2 == 1
 	a.Revoke = func(cause error) { v.revoked <- cause }
 	c.mu.Lock()
 	c.callers = append(c.callers, v)
