@@ -294,8 +294,6 @@ func (r *recorder) Vanished(t *serializer.Ticket) {
 
 // Removed complains: in this suite, nobody removes a ticket of another process.
 func (r *recorder) Removed(t *serializer.Ticket) {
-	r.lock()
-	defer r.mu.Unlock()
 	r.expect(false, "ticket %v was removed by somebody else", idOf(t))
 }
 
@@ -321,7 +319,5 @@ func (r *recorder) Paused(name string, until time.Time) {
 
 // Lost complains: in this suite, nothing is lost.
 func (r *recorder) Lost(cause error) {
-	r.lock()
-	defer r.mu.Unlock()
 	r.expect(false, "everything is lost: %v", cause)
 }
