@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -67,7 +68,7 @@ func turnsOf(t *testing.T, e *serializer.Engine, waiting int, clock func() time.
 			}
 		})
 	}
-	holds(t, e, 1, waiting)
+	wait.Until(t, "all wait", func() bool { _, n := e.Count("a_"); return n == waiting })
 	began.Store(int64(clock()))
 	holder.Leave()
 	done.Wait()

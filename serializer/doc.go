@@ -9,10 +9,8 @@
 //   - package lockfile, for any number of processes on one machine: each ticket is a lock
 //     file in a directory, in the format of Apache's mod_serializer.
 //   - package memory, for one process, without a disk.
-//   - etcd, for many machines: the module
+//   - etcd, redis and postgres, for many machines: Go modules of their own, such as
 //     github.com/orderly-http/caddy-orderly/serializer/etcd.
-//   - Redis, for many machines: the module
-//     github.com/orderly-http/caddy-orderly/serializer/redis.
 //
 // There is one rule of admission, strictly first come, first served; see [Rule]. At most
 // [Rule.Limit] arrivals are inside. Shared ones (readers) may be inside together, exclusive

@@ -1,11 +1,11 @@
 package serializer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -45,15 +45,16 @@ type Engine struct {
 	timers    sync.Pool // of timers that do not run
 	ctx       context.Context
 	stop      context.CancelFunc
-	done      chan struct{} // closed when the store is
+	done      chan struct{}  // closed when the store is
+	busy      sync.WaitGroup // local tickets in the store or on their way, and calls of the store
 
 	mu        sync.Mutex
 	queues    map[string]*ticketQueue
 	spare     *ticketQueue // an empty one, to be used again
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
+	batch     []*Ticket // being appended
 	appending bool      // a goroutine is appending tickets
-	busy      int       // local tickets in the store or on their way, and calls of the store
 	closed    bool
 }
 
@@ -64,12 +65,9 @@ type Options struct {
 
 // New makes an engine that keeps its queues in a store, which belongs to it from now on.
 func New(store Store, o Options) *Engine {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
 	e := &Engine{
 		store:  store,
-		log:    o.Log,
+		log:    cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		done:   make(chan struct{}),
 		queues: make(map[string]*ticketQueue),
 		pauses: make(pauses),
@@ -79,7 +77,7 @@ func New(store Store, o Options) *Engine {
 	e.lease, _ = store.(Lease)
 	_, e.immediate = store.(Immediate)
 	e.ctx, e.stop = context.WithCancel(context.Background())
-	store.Follow((*events)(e))
+	store.Follow(events{e})
 	return e
 }
 
@@ -152,20 +150,27 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 // using calls the store, which stays open meanwhile. It returns when ctx is done, even if
 // the store does not.
 func (e *Engine) using(ctx context.Context, call func(context.Context) error) error {
-	if !e.acquire() {
+	result := make(chan error, 1)
+	if !e.start(func() { result <- call(ctx) }) {
 		return e.closedError()
 	}
-	result := make(chan error, 1)
-	go func() {
-		defer e.release()
-		result <- call(ctx)
-	}()
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
+}
+
+// start calls a function of the store in a goroutine. It returns false if the engine is
+// closed.
+func (e *Engine) start(call func()) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.busy.Go(call)
+	}
+	return !e.closed
 }
 
 // closeTime is how long Close waits for holders that it has revoked, and for the last
@@ -195,60 +200,40 @@ func (e *Engine) close() bool {
 	}
 	e.closed = true
 	e.stop()
-	why := e.closedError()
 	for _, t := range e.arrivals {
-		e.refuseLocked(t, why)
+		e.refuseLocked(t, e.closedError())
 	}
+	e.endLocked(e.closedError())
+	go e.closeStore()
+	return true
+}
+
+// endLocked refuses the waiters of all queues, and revokes the turns of the holders.
+func (e *Engine) endLocked(cause error) (refused, revoked int) {
 	for _, q := range e.queues {
 		q.SetPaused(true) // nobody enters because others are refused
 		for t := range q.All() {
 			switch {
 			case !t.Local():
 			case t.state == inside:
-				t.revokeLocked(ErrClosed)
+				t.revokeLocked(cause)
+				revoked++
 			default:
-				e.refuseLocked(t, why)
+				e.refuseLocked(t, cause)
+				refused++
 			}
 		}
 	}
-	e.closeStoreLocked()
-	return true
+	return refused, revoked
 }
 
 func (e *Engine) closedError() error { return &StorageError{"using", e.Path(), ErrClosed} }
 
-// acquire keeps the store open until release. It returns false if the engine is closed.
-func (e *Engine) acquire() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return false
+// closeStore closes the store of a closed engine once nothing needs it.
+func (e *Engine) closeStore() {
+	defer close(e.done)
+	e.busy.Wait()
+	if err := e.store.Close(); err != nil {
+		e.log.Error("closing the queues' storage failed", "path", e.Path(), "error", err)
 	}
-	e.busy++
-	return true
 }
-
-func (e *Engine) release() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.busy--
-	e.closeStoreLocked()
-}
-
-// closeStoreLocked closes the store of a closed engine once nothing needs it.
-func (e *Engine) closeStoreLocked() {
-	if !e.closed || e.busy > 0 {
-		return
-	}
-	go func() {
-		defer close(e.done)
-		if err := e.store.Close(); err != nil {
-			e.log.Error("closing the queues' storage failed", "path", e.Path(), "error", err)
-		}
-	}()
-}
-
-// yield lets the waiter that was just admitted run at once. Its goroutine is the next one
-// of this thread. But the leaving holder still has work to do, during which nobody would
-// be inside.
-func yield() { runtime.Gosched() }

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // Leave does nothing after the first call, whoever is inside by then.
@@ -279,33 +276,6 @@ func TestAppendFails(t *testing.T) {
 	wantRefusal(t, err, serializer.ReasonStorage, errNaming)
 }
 
-// A ticket that the engine does not want any more is not let in, and the store takes it out
-// by itself.
-func TestUnwantedTicket(t *testing.T) {
-	s := newScript()
-	proceed, wanted := make(chan struct{}), make(chan bool, 8)
-	s.append = func(_ context.Context, tickets []*serializer.Ticket) error {
-		<-proceed
-		for i, ticket := range tickets {
-			ticket.Number = uint64(i + 1)
-			wanted <- s.Joined(ticket)
-		}
-		return nil
-	}
-	e := serializer.New(s, serializer.Options{})
-	w := start(e, arrival())
-	w.GiveUp(errHungUp)
-	w.refused(t, serializer.ReasonGone, errHungUp)
-	close(proceed)
-	if len(wanted) > 0 && <-wanted {
-		t.Error("the engine wants a ticket whose caller has given up")
-	}
-	_ = e.Close()
-	if len(s.removed) > 0 {
-		t.Errorf("the engine removes %v, which have not joined", s.removed)
-	}
-}
-
 // A ticket that somebody else has removed is over for a waiter. A holder is told, and the
 // next one waits until it leaves.
 func TestRemovedBySomebodyElse(t *testing.T) {
@@ -334,28 +304,6 @@ func TestRemovedBySomebodyElse(t *testing.T) {
 	}
 }
 
-// Tickets of other processes are waited for by their rules, and forgotten when they vanish.
-func TestOtherProcesses(t *testing.T) {
-	s := newScript()
-	e := serializer.New(s, serializer.Options{})
-	defer e.Close()
-	writer := s.appear("a_", 1, serializer.Rule{})
-	reader := s.appear("a_", 2, serializer.Rule{Shared: true})
-	waiting := join(t, e, ruled(serializer.Rule{Shared: true}))
-	waiting.waits(t, e)
-	s.Vanished(writer)
-	turn := waiting.enters(t)
-	if turn.Position() != 2 {
-		t.Errorf("position %d; expected 2", turn.Position())
-	}
-	s.Vanished(reader)
-	s.Vanished(reader) // not in a queue any more
-	turn.Leave()
-	if queues, err := e.Queues(t.Context()); err != nil || len(queues) > 0 {
-		t.Errorf("in the end, the list is %+v, error %v", queues, err)
-	}
-}
-
 // During a pause, others must be told who is inside, and the store knows who is inside
 // elsewhere.
 func TestInsideDuringPause(t *testing.T) {
@@ -365,9 +313,7 @@ func TestInsideDuringPause(t *testing.T) {
 	remote := s.appear("a_", 1, serializer.Rule{Limit: 2})
 	holder := enter(t, e, ruled(serializer.Rule{Limit: 2}))
 	waiting := join(t, e, ruled(serializer.Rule{Limit: 2}))
-	if err := e.Pause(t.Context(), "a_", time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, e, "a_")
 	s.mu.Lock()
 	if len(s.told) != 1 || s.told[0] != holder.Token() {
 		t.Errorf("told to be inside are %v; expected %d", s.told, holder.Token())
@@ -377,13 +323,9 @@ func TestInsideDuringPause(t *testing.T) {
 	s.Vanished(remote)
 	late := s.appear("a_", 100, serializer.Rule{})
 	waiting.waits(t, e)
-	if err := e.Resume(t.Context(), "a_"); err != nil {
-		t.Fatal(err)
-	}
+	resume(t, e, "a_")
 	waiting.enters(t).Leave()
-	if err := e.Pause(t.Context(), "a_", time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	pause(t, e, "a_")
 	for _, inside := range []bool{false, true} {
 		s.mu.Lock()
 		s.inside[100] = inside
@@ -463,6 +405,8 @@ func TestLeaseThatDoesNotStand(t *testing.T) {
 	wait.Until(t, "the lost ticket is removed", func() bool { return s.wasRemoved(2) })
 }
 
+// A ticket whose caller has given up is not wanted any more, and the store takes it out.
+//
 // Bug: the store was asked about a ticket that it was still numbering, for a caller that
 // had given up. Until then, the ticket belongs to the store.
 func TestLeaseOfTicketThatNeverJoined(t *testing.T) {
@@ -471,21 +415,27 @@ func TestLeaseOfTicketThatNeverJoined(t *testing.T) {
 		t.Errorf("asked about ticket %d, whose turn never came", asked.Number)
 		return true
 	}
-	numbering, numbered := make(chan struct{}), make(chan struct{})
+	numbering, numbered, wanted := make(chan struct{}), make(chan struct{}), make(chan bool)
 	s.append = func(_ context.Context, tickets []*serializer.Ticket) error {
 		close(numbering)
 		<-numbered
-		s.join(tickets...)
+		tickets[0].Number = 1
+		wanted <- s.Joined(tickets[0])
 		return nil
 	}
 	e := serializer.New(s, serializer.Options{})
-	defer e.Close()
-	refusals := make(chan error, 1)
-	w := e.Join(arrival(), func(_ serializer.Turn, err error) { refusals <- err })
+	w := start(e, arrival())
 	<-numbering
 	w.GiveUp(errHungUp)
-	wantRefusal(t, <-refusals, serializer.ReasonGone, errHungUp)
+	w.refused(t, serializer.ReasonGone, errHungUp)
 	close(numbered)
+	if <-wanted {
+		t.Error("the engine wants a ticket whose caller has given up")
+	}
+	_ = e.Close()
+	if len(s.removed) > 0 {
+		t.Errorf("the engine removes %v, which have not joined", s.removed)
+	}
 }
 
 // caller is a log handler that calls the engine, as one does that reports queues.
@@ -521,87 +471,6 @@ func TestLogHandlerCallsTheEngine(t *testing.T) {
 		case <-handler.done:
 		case <-time.After(wait.Patience):
 			t.Fatal("the handler has not returned")
-		}
-	}
-}
-
-// Whatever happens at the same moment, each caller gets one answer, which is its own, and
-// nothing is left: a turn that comes when the time is up is taken or given back. The race
-// detector looks for states that are read without the lock.
-func TestEverythingAtOnce(t *testing.T) {
-	for _, store := range []serializer.Store{memory.New(memory.Options{}), batched{memory.New(memory.Options{})}} {
-		e := serializer.New(store, serializer.Options{})
-		var callers, others sync.WaitGroup
-		over, inside := make(chan struct{}), make(chan struct{}, 1)
-		answer := func(turn serializer.Turn, err error) {
-			if err != nil {
-				return
-			}
-			select {
-			case inside <- struct{}{}:
-				<-inside
-			default:
-				t.Error("two are inside")
-			}
-			turn.Leave()
-		}
-		brief := func() serializer.Arrival {
-			return serializer.Arrival{Queue: "a_", Timeout: 1 + rand.N(300*time.Microsecond), MaxWaiting: rand.N(12)}
-		}
-		for range 16 {
-			callers.Go(func() {
-				for range 300 {
-					ctx, cancel := context.WithTimeout(t.Context(), rand.N(300*time.Microsecond))
-					answer(e.Enter(ctx, brief()))
-					cancel()
-					answered := make(chan struct{})
-					w := e.Join(brief(), func(turn serializer.Turn, err error) {
-						defer close(answered) // panics if it is the second answer
-						answer(turn, err)
-					})
-					if rand.N(3) == 0 {
-						w.GiveUp(errHungUp)
-					}
-					<-answered
-				}
-			})
-		}
-		for _, disturb := range []func(){
-			func() { _ = e.Pause(context.Background(), "a_*", time.Now().Add(time.Millisecond)) },
-			func() { _ = e.Resume(context.Background(), "a_*") },
-			func() {
-				queues, _ := e.Queues(context.Background())
-				for _, q := range queues {
-					for _, ticket := range q.Tickets[:min(1, len(q.Tickets))] {
-						var token uint64
-						_, _ = fmt.Sscan(ticket.Token, &token)
-						_ = e.Evict(context.Background(), q.Prefix, token)
-					}
-				}
-			},
-		} {
-			others.Go(func() {
-				for {
-					select {
-					case <-over:
-						return
-					default:
-						disturb()
-					}
-				}
-			})
-		}
-		callers.Wait()
-		close(over)
-		others.Wait()
-		if err := e.Resume(t.Context(), "a_*"); err != nil {
-			t.Error(err)
-		}
-		if queues, err := e.Queues(t.Context()); err != nil || len(queues) > 0 {
-			t.Errorf("in the end, the list is %+v, error %v", queues, err)
-		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
 		}
 	}
 }

@@ -18,10 +18,7 @@ func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	}
 	e.await(ctx, t, a.Timeout)
 	e.channels.Put(t.ready) // it has had its only message
-	if err := e.outcome(t); err != nil {
-		return nil, err
-	}
-	return t, nil
+	return e.outcome(t)
 }
 
 // Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait has
@@ -61,15 +58,6 @@ func (w Wait) GiveUp(cause error) {
 	}
 }
 
-// deliver tells a caller of Join how its wait has ended.
-func (e *Engine) deliver(t *Ticket) {
-	if err := e.outcome(t); err != nil {
-		t.done(nil, err)
-		return
-	}
-	t.done(t, nil)
-}
-
 // arrive asks for a ticket. The error means that there is none.
 func (e *Engine) arrive(t *Ticket) error {
 	if err := e.store.Check(t.Queue); err != nil {
@@ -97,15 +85,14 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 		t.position = q.Len()
 		return ErrFull
 	}
-	e.busy++
+	e.busy.Add(1) // until forget
 	if e.immediate {
 		return nil
 	}
 	e.arrivals = append(e.arrivals, t)
 	if !e.appending {
 		e.appending = true
-		e.busy++
-		go e.appendAll()
+		e.busy.Go(e.appendAll)
 	}
 	return nil
 }
@@ -116,14 +103,12 @@ const batchSize = 64
 
 // appendAll appends tickets until no arrival asks for one.
 func (e *Engine) appendAll() {
-	defer e.release()
-	var batch []*Ticket
 	for {
 		// Let callers that are about to arrive do so: a batch is cheaper, and if there
 		// are none, this costs nothing.
 		runtime.Gosched()
-		batch = e.nextBatch(batch)
-		if batch == nil {
+		batch := e.nextBatch()
+		if len(batch) == 0 {
 			return
 		}
 		if err := e.store.Append(e.ctx, batch); err != nil {
@@ -132,26 +117,17 @@ func (e *Engine) appendAll() {
 	}
 }
 
-// nextBatch returns the arrivals that ask for a ticket now, in order, or nil. The memory
-// of the batch done is used again.
-func (e *Engine) nextBatch(done []*Ticket) []*Ticket {
+// nextBatch returns the arrivals that ask for a ticket now, in order.
+func (e *Engine) nextBatch() []*Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	clear(done)
 	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool { return t.state == over })
-	if len(e.arrivals) == 0 {
-		e.appending = false
-		e.arrivals = done[:0]
-		return nil
-	}
-	if len(e.arrivals) <= batchSize {
-		batch := e.arrivals
-		e.arrivals = done[:0]
-		return batch
-	}
-	batch := e.arrivals[:batchSize:batchSize]
-	e.arrivals = e.arrivals[batchSize:]
-	return batch
+	n := min(len(e.arrivals), batchSize)
+	clear(e.batch) // tickets that are over need no memory
+	e.batch = append(e.batch[:0], e.arrivals[:n]...)
+	e.arrivals = slices.Delete(e.arrivals, 0, n)
+	e.appending = n > 0
+	return e.batch
 }
 
 // refuseUnjoined refuses the arrivals of a batch that the store could not append.
@@ -212,14 +188,13 @@ func (e *Engine) giveUp(t *Ticket, cause error) {
 	}
 }
 
-// outcome returns nil if the caller has its turn, and otherwise why it has not.
-func (e *Engine) outcome(t *Ticket) error {
-	err := e.decide(t)
-	if err == nil {
-		return nil
+// outcome returns the turn of the caller, or why it has none.
+func (e *Engine) outcome(t *Ticket) (Turn, error) {
+	if err := e.decide(t); err != nil {
+		e.forget(t)
+		return nil, t.refused(err)
 	}
-	e.forget(t)
-	return t.refused(err)
+	return t, nil
 }
 
 // decide notes that the caller gets to know its outcome. Since the turn came, the process
@@ -256,7 +231,7 @@ func (e *Engine) forget(t *Ticket) {
 	if t.joined {
 		e.store.Remove(t)
 	}
-	e.release()
+	e.busy.Done()
 }
 
 // leave ends a turn.
@@ -269,7 +244,9 @@ func (e *Engine) leave(t *Ticket) {
 	granted := e.takeOutLocked(t)
 	e.mu.Unlock()
 	if granted {
-		yield()
+		// Let the next holder run at once. Its goroutine is the next one of this thread,
+		// and nobody would be inside during the work that is left here.
+		runtime.Gosched()
 	}
 	e.forget(t)
 }

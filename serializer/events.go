@@ -3,11 +3,10 @@ package serializer
 import "time"
 
 // events is an engine as its store sees it.
-type events Engine
+type events struct{ *Engine }
 
 // Joined implements [Events].
-func (v *events) Joined(t *Ticket) bool {
-	e := (*Engine)(v)
+func (e events) Joined(t *Ticket) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.state == over { // its caller has given up
@@ -38,16 +37,14 @@ func (e *Engine) refusalLocked(t *Ticket) error {
 }
 
 // Appeared implements [Events].
-func (v *events) Appeared(t *Ticket) {
-	e := (*Engine)(v)
+func (e events) Appeared(t *Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.advanceLocked(e.insertLocked(t))
 }
 
 // Vanished implements [Events].
-func (v *events) Vanished(t *Ticket) {
-	e := (*Engine)(v)
+func (e events) Vanished(t *Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.in != nil {
@@ -56,8 +53,7 @@ func (v *events) Vanished(t *Ticket) {
 }
 
 // Removed implements [Events].
-func (v *events) Removed(t *Ticket) {
-	e := (*Engine)(v)
+func (e events) Removed(t *Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch t.state {
@@ -69,17 +65,16 @@ func (v *events) Removed(t *Ticket) {
 }
 
 // Evict implements [Events].
-func (v *events) Evict(queue string, number uint64) bool {
-	remote, err := (*Engine)(v).evictLocal(queue, number, false)
+func (e events) Evict(queue string, number uint64) bool {
+	remote, err := e.evictLocal(queue, number, false)
 	return err == nil && remote == nil
 }
 
 // Paused implements [Events].
-func (v *events) Paused(name string, until time.Time) { (*Engine)(v).setPause(name, until) }
+func (e events) Paused(name string, until time.Time) { e.setPause(name, until) }
 
 // Lost implements [Events].
-func (v *events) Lost(cause error) {
-	e := (*Engine)(v)
+func (e events) Lost(cause error) {
 	refused, revoked := e.lose(cause)
 	go e.log.Warn("the claim on the queues was lost; holders are told to stop, and waiters are refused",
 		"path", e.Path(), "inside", revoked, "waiting", refused, "error", cause)
@@ -90,21 +85,15 @@ func (v *events) Lost(cause error) {
 func (e *Engine) lose(cause error) (refused, revoked int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	refused, revoked = e.endLocked(cause)
 	for _, q := range e.queues {
-		q.SetPaused(true) // nobody enters because others are refused
 		for t := range q.All() {
-			switch {
-			case !t.Local():
-				t.in = nil
-				q.Remove(t)
-			case t.state == inside:
+			if t.Local() {
 				t.lost = true
-				t.revokeLocked(cause)
-				revoked++
-			default:
-				e.refuseLocked(t, cause)
-				refused++
+				continue
 			}
+			t.in = nil
+			q.Remove(t)
 		}
 		q.SetPaused(!e.pauses.end(q.name).IsZero())
 		e.advanceLocked(q)

@@ -66,17 +66,3 @@ func ExampleEngine_Enter() {
 	// at work
 	// not now: timeout
 }
-
-// Readers are inside side by side, a writer is alone.
-func ExampleRule() {
-	reader := serializer.Rule{Shared: true}
-	writer := serializer.Rule{Limit: 1}
-	fmt.Println("a reader behind two readers enters:", reader.Admits(2, 2, 0))
-	fmt.Println("a writer behind them enters:", writer.Admits(2, 2, 0))
-	fmt.Println("a reader behind that writer enters:", reader.Admits(3, 2, 1))
-
-	// Output:
-	// a reader behind two readers enters: true
-	// a writer behind them enters: false
-	// a reader behind that writer enters: false
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -242,15 +241,6 @@ func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error)
 		t.Errorf("refused for %s: %v; want %s: %v", refused.Reason, err, reason, cause)
 	}
 	return refused
-}
-
-// holds waits until a queue has so many local tickets inside and waiting.
-func holds(t testing.TB, e *serializer.Engine, inside, waiting int) {
-	t.Helper()
-	wait.Until(t, strconv.Itoa(inside)+" are inside and "+strconv.Itoa(waiting)+" wait", func() bool {
-		i, w := e.Count("a_")
-		return i == inside && w == waiting
-	})
 }
 
 // revoked makes an arrival note its revocations.

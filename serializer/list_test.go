@@ -134,9 +134,7 @@ func TestLimitOfQueue(t *testing.T) {
 		limit int
 	}{
 		{"alone", []serializer.Rule{{}}, 1},
-		{"three at a time", []serializer.Rule{{Limit: 3}, {Limit: 3}}, 3},
 		{"rules that differ", []serializer.Rule{{Limit: 1}, {Limit: 3}, {Limit: 2}}, 3},
-		{"readers", []serializer.Rule{reader, reader}, 0},
 		{"a reader behind a writer", []serializer.Rule{{Limit: 1}, reader}, 0},
 		{"a writer behind a reader", []serializer.Rule{reader, {Limit: 1}}, 0},
 		{"a few readers", []serializer.Rule{{Limit: 1}, {Shared: true, Limit: 4}}, 4},

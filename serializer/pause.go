@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -117,7 +116,7 @@ func (e *Engine) setPause(name string, until time.Time) {
 		e.pauses[name] = until
 		go e.log.Warn("queue paused", "path", e.Path(), "queue", name, "until", until.Format(time.RFC3339))
 	}
-	for _, q := range slices.Collect(maps.Values(e.queues)) {
+	for _, q := range e.queues {
 		e.applyPauseLocked(q)
 	}
 }

@@ -128,7 +128,7 @@ func (t *Ticket) wakeLocked(refusal error) {
 		t.ready <- struct{}{}
 		return
 	}
-	go t.engine.deliver(t)
+	go func() { t.done(t.engine.outcome(t)) }()
 }
 
 // revokeLocked takes the turn back from a holder, but only once.

@@ -38,7 +38,7 @@ func TestTimeoutsAreExact(t *testing.T) {
 			done.Go(func() {
 				time.Sleep(begins)
 				begun := time.Now()
-				(<-start(e, arrivalFor(timeout)).result).check(t, serializer.ErrTimeout)
+				wantRefusal(t, (<-start(e, arrivalFor(timeout)).result).err, serializer.ReasonTimeout, serializer.ErrTimeout)
 				if waited := time.Since(begun); waited != timeout {
 					t.Errorf("joined with a timeout of %s: refused after %s", timeout, waited)
 				}
@@ -47,12 +47,6 @@ func TestTimeoutsAreExact(t *testing.T) {
 		done.Wait()
 		turn.Leave()
 	})
-}
-
-// check makes sure that a wait has ended with an error.
-func (r result) check(t *testing.T, cause error) {
-	t.Helper()
-	wantRefusal(t, r.err, serializer.ReasonOf(cause), cause)
 }
 
 // A timeout that no clock reaches means no timeout.

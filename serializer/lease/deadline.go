@@ -110,13 +110,11 @@ func (d *Deadline) check() {
 	}
 }
 
-// expired returns why the session must end now. Otherwise, it sets the timer again.
+// expired returns why the session must end now, if it has not. Otherwise, it sets the timer again.
 func (d *Deadline) expired() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.over:
-		return nil
 	case d.standsLocked():
 		d.timer.Reset(d.nextCheckLocked())
 		return nil

@@ -143,22 +143,3 @@ func TestStop(t *testing.T) {
 		t.Error("a stopped session stands, or says that it ended")
 	}
 }
-
-func TestMargin(t *testing.T) {
-	for ttl, want := range map[time.Duration]time.Duration{
-		time.Second: 500 * time.Millisecond, 5 * time.Second: time.Second, time.Minute: 12 * time.Second,
-	} {
-		if got := Margin(ttl); got != want {
-			t.Errorf("%s: %s; expected %s", ttl, got, want)
-		}
-	}
-}
-
-// The clock advances with the machine's.
-func TestUptime(t *testing.T) {
-	before := Uptime()
-	time.Sleep(time.Millisecond)
-	if passed := Uptime() - before; passed < time.Millisecond {
-		t.Errorf("%s passed in a millisecond", passed)
-	}
-}

@@ -29,13 +29,13 @@ type Session struct {
 	ref      uint64 // of its tickets
 	end      context.CancelCauseFunc
 	sent     map[string]*serializer.Ticket // of the Append in progress, see Send
-	used     bool                          // tickets are taken in it
 	over     bool
 }
 
-func newSession(st *Store, ref uint64) *Session {
+func newSession(st *Store) *Session {
+	st.last++
 	s := &Session{
-		store: st, ref: ref, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
+		store: st, ref: st.last, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
 		Leaving: make(map[string]bool), sent: make(map[string]*serializer.Ticket),
 	}
 	s.Ctx, s.end = context.WithCancelCause(st.Ctx)

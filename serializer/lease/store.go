@@ -53,14 +53,16 @@ type Store struct {
 	events   serializer.Events
 	running  sync.WaitGroup
 	failures throttle.Throttle[struct{}] // of log entries about requests
-	current  Current[Session]
-	last     uint64 // Ref of the last session's tickets; run alone uses it
+	last     uint64                      // Ref of the last session's tickets; run alone uses it
 
 	// Mu guards the rest, the fields of sessions, and what protocols know. It is held from
 	// when something is known until it is reported.
 	Mu       sync.Mutex
 	sessions map[uint64]*Session  // by Ref: the current one, and lost ones whose holders have not left
 	pauses   map[string]time.Time // that were reported
+	current  *Session             // tickets are taken in it; nil if there is none
+	failure  error                // why there is none; nil while one is being begun
+	changed  chan struct{}        // closed and replaced when these two change
 }
 
 // NewStore makes a store that nobody follows yet.
@@ -68,7 +70,7 @@ func NewStore(o Options) *Store {
 	host, _ := os.Hostname() // for people
 	st := &Store{
 		Options: o, Owner: &serializer.Owner{Name: fmt.Sprintf("pid %d on %s", os.Getpid(), host), Alive: true},
-		sessions: make(map[uint64]*Session), pauses: make(map[string]time.Time),
+		sessions: make(map[uint64]*Session), pauses: make(map[string]time.Time), changed: make(chan struct{}),
 	}
 	st.Ctx, st.stop = context.WithCancel(context.Background())
 	return st
@@ -126,13 +128,15 @@ func (st *Store) Remove(t *serializer.Ticket) {
 func (st *Store) Close() error {
 	st.stop()
 	st.running.Wait()
-	s := st.current.Get()
+	st.Mu.Lock()
+	s := st.current
+	if s != nil {
+		s.over = true // so that nothing is reported any more
+	}
+	st.Mu.Unlock()
 	if s == nil || !s.Stop() {
 		return nil
 	}
-	st.Mu.Lock()
-	s.over = true
-	st.Mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), st.TTL)
 	defer cancel()
 	if err := s.protocol.Revoke(ctx); err != nil {
@@ -144,7 +148,7 @@ func (st *Store) Close() error {
 // Do calls a function with the current session's protocol. While a session is being begun,
 // it waits for the result. An error says what was being done to the servers.
 func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error) error {
-	s, err := st.current.Await(ctx)
+	s, err := st.await(ctx)
 	if err == nil {
 		err = f(s.protocol.(P))
 	} else {
@@ -154,6 +158,30 @@ func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error
 		return err
 	}
 	return st.StorageError(what, err)
+}
+
+// await returns the current session, or why there is none. While one is being begun, it waits.
+func (st *Store) await(ctx context.Context) (*Session, error) {
+	for {
+		st.Mu.Lock()
+		s, failure, changed := st.current, st.failure, st.changed
+		st.Mu.Unlock()
+		if s != nil || failure != nil {
+			return s, failure
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// setCurrentLocked notes the current session, or why there is none.
+func (st *Store) setCurrentLocked(s *Session, failure error) {
+	st.current, st.failure = s, failure
+	close(st.changed)
+	st.changed = make(chan struct{})
 }
 
 // StorageError is an error of a request to the servers.
@@ -178,17 +206,25 @@ func (st *Store) run() {
 			continue
 		}
 		// A connection may break at this moment, so a single failure means little.
-		if (tries >= 3 || !st.Passes(err)) && st.current.Set(nil, err) && st.Ctx.Err() == nil {
+		if (tries >= 3 || !st.Passes(err)) && st.fail(err) && st.Ctx.Err() == nil {
 			st.Log.Warn(st.Name+" cannot be used; requests are refused until it can", "servers", st.Where, "path", st.Path(), "error", err)
 		}
 		Sleep(st.Ctx, 4*RetryPause)
 	}
 }
 
+// fail notes why there is no session. It reports whether that is another reason than before.
+func (st *Store) fail(err error) (isNew bool) {
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	isNew = st.failure == nil || st.failure.Error() != err.Error()
+	st.setCurrentLocked(nil, err)
+	return isNew
+}
+
 // begin begins a session, and makes it the one that tickets are taken in.
 func (st *Store) begin() (*Session, error) {
-	st.last++
-	s := newSession(st, st.last)
+	s := newSession(st)
 	err := s.protocol.Start()
 	if err == nil {
 		err = st.use(s)
@@ -210,8 +246,8 @@ func (st *Store) use(s *Session) error {
 	if s.over {
 		return context.Cause(s.Ctx)
 	}
-	st.sessions[s.ref], s.used = s, true
-	st.current.Set(s, nil)
+	st.sessions[s.ref] = s
+	st.setCurrentLocked(s, nil)
 	return nil
 }
 
@@ -225,11 +261,11 @@ func (st *Store) lose(s *Session, cause error) {
 	}
 	s.over = true
 	s.end(err)
-	if st.current.Get() == s {
-		st.current.Set(nil, nil)
-	}
-	if s.used || len(s.Tickets) > 0 {
+	if st.current == s || len(s.Tickets) > 0 {
 		st.events.Lost(err)
+	}
+	if st.current == s {
+		st.setCurrentLocked(nil, nil)
 	}
 	for key := range s.Tickets {
 		s.SetStateLocked(key, 0)

@@ -86,10 +86,8 @@ func (s *Store) Sync(context.Context) error { return nil }
 // Evict implements [serializer.Store].
 func (s *Store) Evict(context.Context, *serializer.Ticket) error { return serializer.ErrNoTicket }
 
-// pause is the pause of one name.
-type pause struct {
-	timer *time.Timer // nil if it has no end
-}
+// pause is the pause of one name. Its timer ends it.
+type pause struct{ timer *time.Timer }
 
 // Pause implements [serializer.Store].
 func (s *Store) Pause(_ context.Context, name string, until time.Time) error {
@@ -97,9 +95,7 @@ func (s *Store) Pause(_ context.Context, name string, until time.Time) error {
 	defer s.mu.Unlock()
 	s.endLocked(name)
 	p := new(pause)
-	if until.Before(serializer.Forever) {
-		p.timer = time.AfterFunc(time.Until(until), func() { s.expire(name, p) })
-	}
+	p.timer = time.AfterFunc(time.Until(until), func() { s.expire(name, p) }) // Forever is centuries away
 	s.pauses[name] = p
 	s.events.Paused(name, until)
 	return nil
@@ -128,10 +124,10 @@ func (s *Store) expire(name string, p *pause) {
 
 // endLocked forgets a pause, if there is one.
 func (s *Store) endLocked(name string) {
-	if p := s.pauses[name]; p != nil && p.timer != nil {
+	if p := s.pauses[name]; p != nil {
 		p.timer.Stop()
+		delete(s.pauses, name)
 	}
-	delete(s.pauses, name)
 }
 
 // Close implements [serializer.Store].

@@ -87,17 +87,11 @@ type Queue[E Element[E]] struct {
 	room        int // the narrowest capacity, or 0
 }
 
-// First returns the first ticket, or nil.
-func (q *Queue[E]) First() E { return q.first }
-
 // Border returns the first ticket that waits, or nil.
 func (q *Queue[E]) Border() E { return q.border }
 
 // Len returns the number of all tickets.
 func (q *Queue[E]) Len() int { return q.length }
-
-// Inside returns the number of tickets before the border.
-func (q *Queue[E]) Inside() int { return q.inside }
 
 // Waiting returns the number of tickets behind the border.
 func (q *Queue[E]) Waiting() int { return q.length - q.inside }
@@ -137,7 +131,12 @@ func (q *Queue[E]) Insert(e E) {
 	q.link(e, behind)
 	q.length++
 	q.local += one(e.Local())
-	q.bound(e.item().MaxWaiting)
+	if most := e.item().MaxWaiting; most > 0 {
+		if q.bounded == 0 || most < q.least {
+			q.least = most
+		}
+		q.bounded++
+	}
 	switch {
 	case behind != none && behind.item().admitted && q.localInside == 0:
 		q.withdraw()
@@ -162,17 +161,6 @@ func (q *Queue[E]) link(e, behind E) {
 	} else {
 		i.prev.item().next = e
 	}
-}
-
-// bound notes the MaxWaiting of a ticket that comes.
-func (q *Queue[E]) bound(most int) {
-	if most <= 0 {
-		return
-	}
-	if q.bounded == 0 || most < q.least {
-		q.least = most
-	}
-	q.bounded++
 }
 
 // Remove removes a ticket, which must be in the queue.
@@ -208,15 +196,10 @@ func (q *Queue[E]) Remove(e E) {
 func (q *Queue[E]) Admit() E {
 	var none E
 	e := q.border
-	if e == none || q.paused {
+	if e == none || q.paused || !e.item().Rule.Admits(q.inside, q.readers, q.room) {
 		return none
 	}
-	i := e.item()
-	if !i.Rule.Admits(q.inside, q.readers, q.room) {
-		return none
-	}
-	q.border = i.next
-	q.admit(e)
+	q.Pass()
 	return e
 }
 

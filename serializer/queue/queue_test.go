@@ -35,8 +35,8 @@ func TestTicketsHeardOfInNoOrder(t *testing.T) {
 			for q.Admit() != nil {
 			}
 		}
-		if q.Inside() != c.inside || q.Waiting() != 20-c.inside {
-			t.Errorf("%+v: %d inside, %d waiting; expected %d and %d", c.rule, q.Inside(), q.Waiting(), c.inside, 20-c.inside)
+		if q.inside != c.inside || q.Waiting() != 20-c.inside {
+			t.Errorf("%+v: %d inside, %d waiting; expected %d and %d", c.rule, q.inside, q.Waiting(), c.inside, 20-c.inside)
 		}
 		for e := range q.All() {
 			if e.Admitted() != (e.number < c.inside) {
@@ -71,12 +71,12 @@ func TestWiderRuleBehindNarrower(t *testing.T) {
 		}
 		for q.Admit() != nil {
 		}
-		before := q.Inside()
+		before := q.inside
 		q.Remove(&tickets[c.leaves])
 		for q.Admit() != nil {
 		}
-		if before != c.before || q.Inside() != c.after {
-			t.Errorf("%s: %d inside, then %d; expected %d and %d", c.name, before, q.Inside(), c.before, c.after)
+		if before != c.before || q.inside != c.after {
+			t.Errorf("%s: %d inside, then %d; expected %d and %d", c.name, before, q.inside, c.before, c.after)
 		}
 	}
 }
@@ -135,8 +135,8 @@ func TestPause(t *testing.T) {
 			q.Pass()
 		}
 		q.Remove(first)
-		if q.Admit() != nil || q.Inside() != 0 || q.Border() != second {
-			t.Errorf("local %t: %d are inside a paused queue", local, q.Inside())
+		if q.Admit() != nil || q.inside != 0 || q.Border() != second {
+			t.Errorf("local %t: %d are inside a paused queue", local, q.inside)
 		}
 		q.SetPaused(false)
 		if q.Admit() != second {
@@ -154,8 +154,8 @@ func TestLateTicketBeforeLocalOne(t *testing.T) {
 	q.Admit()
 	late := &ticket{number: 3}
 	q.Insert(late)
-	if !ours.Admitted() || !late.Admitted() || q.Inside() != 2 || q.LocalInside() != 1 || q.First() != late {
-		t.Errorf("%d inside, %d of ours", q.Inside(), q.LocalInside())
+	if !ours.Admitted() || !late.Admitted() || q.inside != 2 || q.LocalInside() != 1 || q.first != late {
+		t.Errorf("%d inside, %d of ours", q.inside, q.LocalInside())
 	}
 }
 
@@ -229,12 +229,9 @@ func checkQueue(t *testing.T, q *Queue[*ticket], model []*ticket) {
 	if inside < len(model) && q.Border() != model[inside] || inside == len(model) && q.Border() != nil {
 		t.Error("the border is not behind those inside")
 	}
-	got := [...]int{q.Len(), q.Inside(), q.Waiting(), q.LocalInside(), q.LocalWaiting()}
+	got := [...]int{q.Len(), q.inside, q.Waiting(), q.LocalInside(), q.LocalWaiting()}
 	want := [...]int{len(model), inside, len(model) - inside, localInside, local - localInside}
 	if got != want {
 		t.Errorf("counts %v; expected %v", got, want)
-	}
-	if len(model) > 0 && q.First() != model[0] || len(model) == 0 && q.First() != nil {
-		t.Error("the start is wrong")
 	}
 }

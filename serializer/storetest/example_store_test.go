@@ -127,9 +127,7 @@ func (s *Store) Pause(ctx context.Context, name string, until time.Time) error {
 	return s.do(ctx, func(tx *Tx) { tx.SetPause(name, until) })
 }
 
-func (s *Store) Resume(ctx context.Context, name string) error {
-	return s.Pause(ctx, name, time.Time{})
-}
+func (s *Store) Resume(ctx context.Context, q string) error { return s.Pause(ctx, q, time.Time{}) }
 
 func (s *Store) Close() error {
 	err := s.Sync(s.ctx) // marks the last ones as gone

@@ -2,7 +2,6 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
@@ -20,6 +20,11 @@ const steps = 150
 // queueTexts are the queues. In the second one, no caller drops the oldest. The last one is
 // paused at times.
 var queueTexts = []string{"a_", "a", "a_b_"}
+
+// someRules are the rules of the callers in random runs.
+var someRules = []serializer.Rule{{}, {}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}}
+
+func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 // Callers arrive, enter by turns and rules, hang up, are evicted or superseded, find the
 // queue full, and leave; queues are paused and resumed. After each step, all engines list
@@ -35,8 +40,8 @@ func engineHistory(c *crowd) {
 	}
 	for name, q := range h.queues {
 		h.compare(h.setPaused(name, false))
-		for q.Len() > 0 {
-			h.compare(h.leave(q.First()))
+		for e := range q.All() {
+			h.compare(h.leave(e))
 		}
 	}
 }
@@ -56,9 +61,7 @@ type expected struct {
 	*caller
 	number   int
 	position int
-	in       *queue.Queue[*expected] // nil once it is out
-	end      serializer.Reason       // empty unless it was refused
-	told     bool                    // it was evicted while it was inside
+	answer   string // as caller.got describes it
 }
 
 func (e *expected) Before(o *expected) bool { return e.number < o.number }
@@ -68,13 +71,13 @@ func (e *expected) Local() bool             { return true }
 func (h *history) step() (what string) {
 	h.Helper()
 	var inside, waiting []*expected
-	for _, e := range h.all {
-		switch {
-		case e.in == nil:
-		case e.Admitted():
-			inside = append(inside, e)
-		default:
-			waiting = append(waiting, e)
+	for _, text := range queueTexts {
+		for e := range h.queues[h.QueueName(text)].All() {
+			if e.Admitted() {
+				inside = append(inside, e)
+			} else {
+				waiting = append(waiting, e)
+			}
 		}
 	}
 	switch n := h.rand.IntN(20); {
@@ -82,7 +85,7 @@ func (h *history) step() (what string) {
 		return h.leave(pick(h.rand, inside...))
 	case n < 8 && len(waiting) > 0:
 		e := pick(h.rand, waiting...)
-		h.takeOut(e, serializer.ReasonGone)
+		h.takeOut(e, string(serializer.ReasonGone))
 		e.hangUp(errHungUp)
 		return fmt.Sprintf("%d hangs up", e.number)
 	case n < 10 && len(inside)+len(waiting) > 0:
@@ -103,14 +106,14 @@ func (h *history) arrive() (what string) {
 	// moment, which must not supersede another one.
 	a.DropOldest = text != queueTexts[1]
 	q := h.queues[a.Queue]
-	e := &expected{caller: h.start(len(h.all), a), number: len(h.all), position: q.Len(), in: q}
+	e := &expected{caller: h.start(len(h.all), a), number: len(h.all), position: q.Len(), answer: "waits"}
 	e.Rule = a.Rule
 	h.all = append(h.all, e)
 	if a.DropOldest {
 		e.MaxWaiting = a.MaxWaiting
 	}
 	if a.MaxWaiting > 0 && q.Waiting() >= a.MaxWaiting && !a.DropOldest {
-		e.in, e.end = nil, serializer.ReasonFull
+		e.answer = string(serializer.ReasonFull)
 	} else {
 		q.Insert(e)
 		h.admit(q)
@@ -120,23 +123,24 @@ func (h *history) arrive() (what string) {
 
 // admit moves the border of a queue in the model.
 func (h *history) admit(q *queue.Queue[*expected]) {
-	for q.Admit() != nil {
+	for e := q.Admit(); e != nil; e = q.Admit() {
+		e.answer = enteredAt(e.position)
 	}
 	if e := q.Superseded(); e != nil {
-		h.takeOut(e, serializer.ReasonSuperseded)
+		h.takeOut(e, string(serializer.ReasonSuperseded))
 	}
 }
 
 // takeOut takes a caller out of its queue in the model.
-func (h *history) takeOut(e *expected, end serializer.Reason) {
-	q := e.in
-	e.in, e.end = nil, end
+func (h *history) takeOut(e *expected, answer string) {
+	e.answer = answer
+	q := h.queues[e.arrival.Queue]
 	q.Remove(e)
 	h.admit(q)
 }
 
 func (h *history) leave(e *expected) (what string) {
-	h.takeOut(e, "")
+	h.takeOut(e, "left")
 	e.caller.leave()
 	return fmt.Sprintf("%d leaves", e.number)
 }
@@ -146,12 +150,10 @@ func (h *history) evict(e *expected) (what string) {
 	if err := h.on(h.rand.IntN(2)).Evict(context.Background(), e.arrival.Queue, e.token()); err != nil {
 		h.Fatalf("evicting %v: %v", e, err)
 	}
-	switch {
-	case !e.Admitted():
-		h.takeOut(e, serializer.ReasonEvicted)
-	case !e.told: // once is enough
-		e.told = true
+	if e.Admitted() {
 		h.until(h, "the holder is told", func() bool { return len(e.revoked) > 0 })
+	} else {
+		h.takeOut(e, string(serializer.ReasonEvicted))
 	}
 	return fmt.Sprintf("%d is evicted", e.number)
 }
@@ -174,26 +176,25 @@ func (h *history) setPaused(name string, paused bool) (what string) {
 // compare waits until everything is as the model says.
 func (h *history) compare(after string) {
 	h.Helper()
-	want := h.wanted()
+	want, got := h.wanted(), ""
 	for _, e := range h.engines {
-		for deadline := time.Now().Add(h.Patience); ; time.Sleep(200 * time.Microsecond) {
+		same := wait.Poll(h.Patience, func() bool {
 			// Read before the list: the ticket of a caller that was refused must not be
 			// in a list that is read afterwards.
-			answers := h.answers()
-			got := h.listed(e) + answers
-			if got == want {
-				break
-			}
-			if time.Now().After(deadline) {
-				h.Fatalf("%s:\nis       %s\nexpected %s", after, got, want)
-			}
+			got = h.answers((*expected).got)
+			got += h.listed(e)
+			return got == want
+		})
+		if !same {
+			h.Fatalf("%s:\nis       %s\nexpected %s", after, got, want)
 		}
 	}
 }
 
-// wanted describes the queues and the callers in the model.
+// wanted describes the callers and the queues in the model.
 func (h *history) wanted() string {
 	var b strings.Builder
+	b.WriteString(h.answers(func(e *expected) string { return e.answer }))
 	for _, name := range slices.Sorted(maps.Keys(h.queues)) {
 		q := h.queues[name]
 		if q.Len() == 0 && !q.Paused() {
@@ -201,15 +202,7 @@ func (h *history) wanted() string {
 		}
 		fmt.Fprintf(&b, "%q, paused %t:", name, q.Paused())
 		for e := range q.All() {
-			fmt.Fprintf(&b, " %d inside %t,", e.number, e.Admitted())
-		}
-	}
-	for _, e := range h.all {
-		switch {
-		case e.end != "":
-			fmt.Fprintf(&b, "; %d %s", e.number, e.end)
-		case e.in != nil && e.Admitted():
-			fmt.Fprintf(&b, "; %d entered at %d", e.number, e.position)
+			fmt.Fprintf(&b, " %v inside %t,", e.arrival.Client, e.Admitted())
 		}
 	}
 	return b.String()
@@ -222,26 +215,17 @@ func (h *history) listed(e *serializer.Engine) string {
 	for _, q := range h.list(e) {
 		fmt.Fprintf(&b, "%q, paused %t:", q.Prefix, q.PausedUntil != nil)
 		for _, t := range q.Tickets {
-			who := slices.IndexFunc(h.all, func(e *expected) bool { return e.arrival.Client.String() == t.Client })
-			fmt.Fprintf(&b, " %d inside %t,", who, t.State == serializer.StateInside)
+			fmt.Fprintf(&b, " %s inside %t,", t.Client, t.State == serializer.StateInside)
 		}
 	}
 	return b.String()
 }
 
 // answers describes what the callers have got.
-func (h *history) answers() string {
+func (h *history) answers(of func(*expected) string) string {
 	var b strings.Builder
 	for _, e := range h.all {
-		if !e.returned() {
-			continue
-		}
-		switch refused, _ := errors.AsType[*serializer.Refused](e.err); {
-		case refused != nil:
-			fmt.Fprintf(&b, "; %d %s", e.number, refused.Reason)
-		case !e.left:
-			fmt.Fprintf(&b, "; %d entered at %d", e.number, e.turn.Position())
-		}
+		fmt.Fprintf(&b, "%v %s; ", e.arrival.Client, of(e))
 	}
 	return b.String()
 }

@@ -11,52 +11,42 @@ import (
 // that was alone and has a greater ticket.
 type judge struct {
 	mu     sync.Mutex
-	queues map[string]*judged
-}
-
-// judged is what the judge knows of a queue.
-type judged struct {
 	inside map[*caller]bool
-	tokens map[uint64]bool // all that entered
-	last   uint64          // the greatest one of those that were alone
+	tokens map[id]bool       // all that entered
+	alone  map[string]uint64 // by queue: the greatest token of those that were alone
 }
 
-func (j *judge) queueLocked(name string) *judged {
-	q := j.queues[name]
-	if q == nil {
-		q = &judged{inside: make(map[*caller]bool), tokens: make(map[uint64]bool)}
-		j.queues[name] = q
-	}
-	return q
+func newJudge() judge {
+	return judge{inside: make(map[*caller]bool), tokens: make(map[id]bool), alone: make(map[string]uint64)}
 }
 
 // enter records that a caller has its turn.
 func (j *judge) enter(c *caller) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	q, token := j.queueLocked(c.arrival.Queue), c.turn.Token()
-	if q.tokens[token] {
-		c.crowd.Errorf("%v: token %d was issued twice", c, token)
+	of := id{c.arrival.Queue, c.turn.Token()}
+	if j.tokens[of] {
+		c.crowd.Errorf("%v: token %d was issued twice", c, of.number)
 	}
-	if token < q.last {
-		c.crowd.Errorf("%v: entered with token %d after one that was alone with %d", c, token, q.last)
+	if last := j.alone[of.queue]; of.number < last {
+		c.crowd.Errorf("%v: entered with token %d after one that was alone with %d", c, of.number, last)
 	}
-	q.tokens[token] = true
-	q.inside[c] = true
+	j.tokens[of], j.inside[c] = true, true
 	if c.arrival.Rule.Alone() {
-		q.last = max(q.last, token)
+		j.alone[of.queue] = max(j.alone[of.queue], of.number)
 	}
-	for other := range q.inside {
-		if ahead, shared, room := q.ahead(other); !other.arrival.Rule.Admits(ahead, shared, room) {
+	for other := range j.inside {
+		if ahead, shared, room := j.ahead(other); !other.arrival.Rule.Admits(ahead, shared, room) {
 			c.crowd.Errorf("%v: inside behind %d others, %d of them readers, with room for %d", other, ahead, shared, room)
 		}
 	}
 }
 
-// ahead counts those inside whose tickets are smaller; room is their narrowest capacity.
-func (q *judged) ahead(c *caller) (ahead, shared, room int) {
-	for other := range q.inside {
-		if other.turn.Token() >= c.turn.Token() {
+// ahead counts those inside the same queue whose tickets are smaller; room is their
+// narrowest capacity.
+func (j *judge) ahead(c *caller) (ahead, shared, room int) {
+	for other := range j.inside {
+		if other.arrival.Queue != c.arrival.Queue || other.turn.Token() >= c.turn.Token() {
 			continue
 		}
 		ahead++
@@ -72,5 +62,5 @@ func (q *judged) ahead(c *caller) (ahead, shared, room int) {
 func (j *judge) leave(c *caller) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	delete(j.queueLocked(c.arrival.Queue).inside, c)
+	delete(j.inside, c)
 }

@@ -8,34 +8,31 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// pause has a store pause a queue, and waits until all have reported it.
+// pause has a store pause a queue, and waits until all have reported it. The zero time means
+// that the queue is resumed.
 func (r *recorder) pause(name string, until time.Time) {
-	r.group.Helper()
-	r.must("Pause", func(ctx context.Context) error { return r.store.Pause(ctx, name, until) })
+	r.Helper()
+	r.locked(func() { r.ends[name] = until })
+	if until.IsZero() {
+		r.must("Resume", func(ctx context.Context) error { return r.store.Resume(ctx, name) })
+	} else {
+		r.must("Pause", func(ctx context.Context) error { return r.store.Pause(ctx, name, until) })
+	}
 	r.reported(name, until)
 }
 
-// resume has a store end a pause, and waits until all have reported it.
-func (r *recorder) resume(name string) {
-	r.group.Helper()
-	r.group.locked(func() { r.group.resumed[name] = true })
-	r.must("Resume", func(ctx context.Context) error { return r.store.Resume(ctx, name) })
-	r.reported(name, time.Time{})
-	r.group.locked(func() { r.group.resumed[name] = false })
-}
+func (r *recorder) resume(name string) { r.pause(name, time.Time{}) }
 
 // reported makes sure that a store has reported the end of a pause, and waits for the
 // others.
 func (r *recorder) reported(name string, until time.Time) {
-	g := r.group
-	g.Helper()
-	g.locked(func() {
-		if end := r.pauses[name]; !end.Equal(until) {
-			g.Errorf("store %d returned when it had reported %s as the end of the pause; expected %s", r.index, end, until)
-		}
+	r.Helper()
+	r.locked(func() {
+		end := r.pauses[name]
+		r.expect(end.Equal(until), "returned when it had reported %s as the end of the pause; expected %s", end, until)
 	})
-	for _, other := range g.recorders {
-		g.until(fmt.Sprintf("store %d reports a pause until %s", other.index, until), func() bool { return other.pauses[name].Equal(until) })
+	for _, other := range r.recorders {
+		r.until(fmt.Sprintf("store %d reports a pause until %s", other.index, until), func() bool { return other.pauses[name].Equal(until) })
 	}
 }
 
@@ -87,15 +84,8 @@ func storeInside(g *group) {
 		g.agree()
 		r.pause(holder.Queue, serializer.Forever)
 		r.store.SetInside(holder, true)
-		g.Options.until(g.TB, "the holder is known to be inside", func() bool {
-			if err := other.call("Sync", other.store.Sync); err != nil {
-				g.Fatal(err)
-			}
-			return other.store.Inside(other.find(holder))
-		})
-		if other.store.Inside(other.find(waiter)) {
-			g.Errorf("a waiter of store %d is inside, says store %d", r.index, other.index)
-		}
+		other.untilSynced("that the holder is inside", func() bool { return other.store.Inside(other.known[idOf(holder)]) })
+		other.expect(!other.store.Inside(other.find(idOf(waiter))), "a waiter of store %d is inside", r.index)
 		r.resume(holder.Queue)
 		r.remove(holder)
 		r.remove(waiter)

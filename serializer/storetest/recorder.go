@@ -19,10 +19,10 @@ type group struct {
 	Options
 	recorders []*recorder
 
-	mu      sync.Mutex
-	issues  map[*serializer.Ticket]*issue // all tickets that the case has made
-	out     map[id]*issue                 // those that have joined, and that their owners want
-	resumed map[string]bool               // pauses that may end before their time
+	mu   sync.Mutex
+	made int                  // tickets that the case has made
+	out  map[id]*recorder     // owners of the tickets that have joined, are wanted, and were not removed
+	ends map[string]time.Time // by name: before that, a pause must not end
 }
 
 // id tells a ticket from all others, in each process.
@@ -33,25 +33,18 @@ type id struct {
 
 func idOf(t *serializer.Ticket) id { return id{t.Queue, t.Number} }
 
-// issue is a ticket in the process that it belongs to.
-type issue struct {
-	ticket   *serializer.Ticket
-	owner    *recorder
-	behind   []id   // those that had joined when Append was called
-	next     *issue // in the same call of Append
-	joined   bool
-	unwanted bool
-}
-
 // recorder follows a store in place of an engine. It complains of each report that breaks
 // a promise. The lock of its group guards it.
 type recorder struct {
-	group     *group
+	*group
 	store     serializer.Store
 	index     int
 	appending sync.Mutex // held while Append is called
 	closed    bool
 
+	joining   []*serializer.Ticket // of the Append in progress: those that have not joined, in order
+	behind    []id                 // those that had joined when it was called
+	unwanted  map[*serializer.Ticket]bool
 	known     map[id]*serializer.Ticket
 	last      map[string]uint64 // by queue: the greatest number that was reported
 	own       map[string]uint64 // the same of own tickets
@@ -72,8 +65,7 @@ func followed(test func(*group)) func(testing.TB, Options, []serializer.Store) {
 }
 
 func newGroup(t testing.TB, o Options) *group {
-	g := &group{TB: t, Options: o}
-	g.issues, g.out, g.resumed = make(map[*serializer.Ticket]*issue), make(map[id]*issue), make(map[string]bool)
+	g := &group{TB: t, Options: o, out: make(map[id]*recorder), ends: make(map[string]time.Time)}
 	t.Cleanup(g.end)
 	return g
 }
@@ -86,7 +78,7 @@ func (g *group) follow(store serializer.Store) *recorder {
 		pauses: make(map[string]time.Time), evictions: make(map[id]int),
 	}
 	g.recorders = append(g.recorders, r)
-	store.Follow((*events)(r))
+	store.Follow(r)
 	return r
 }
 
@@ -106,28 +98,27 @@ func (g *group) until(what string, holds func() bool) {
 	})
 }
 
-// agree waits until all recorders know exactly the tickets that are out. A process without
-// a waiter may need a Sync for that.
+// untilSynced waits for what must be reported, perhaps only by a Sync: a process without a
+// waiter may need one.
+func (r *recorder) untilSynced(what string, holds func() bool) {
+	r.Helper()
+	r.Options.until(r.TB, fmt.Sprintf("store %d has reported %s", r.index, what), func() (ok bool) {
+		r.must("Sync", r.store.Sync)
+		r.locked(func() { ok = holds() })
+		return ok
+	})
+}
+
+// agree waits until all recorders know exactly the tickets that are out.
 func (g *group) agree() {
 	g.Helper()
 	for _, r := range g.recorders {
-		if r.closed {
-			continue
+		if !r.closed {
+			r.untilSynced("what is there, and nothing else", func() bool {
+				return maps.EqualFunc(r.known, g.out, func(*serializer.Ticket, *recorder) bool { return true })
+			})
 		}
-		g.Options.until(g.TB, fmt.Sprintf("store %d has reported what is there, and nothing else", r.index), func() bool {
-			if err := r.call("Sync", r.store.Sync); err != nil {
-				g.Fatal(err)
-			}
-			return r.agrees()
-		})
 	}
-}
-
-// agrees reports whether a recorder knows exactly the tickets that are out.
-func (r *recorder) agrees() bool {
-	r.group.mu.Lock()
-	defer r.group.mu.Unlock()
-	return maps.EqualFunc(r.known, r.group.out, func(*serializer.Ticket, *issue) bool { return true })
 }
 
 // busy has each store issue and remove a ticket of another queue. After that, a store that
@@ -145,10 +136,10 @@ func (g *group) busy() {
 // end removes all tickets, waits until nobody knows of any, and closes the stores.
 func (g *group) end() {
 	g.mu.Lock()
-	left := slices.Collect(maps.Values(g.out))
+	left := maps.Clone(g.out)
 	g.mu.Unlock()
-	for _, i := range left {
-		i.owner.remove(i.ticket)
+	for of, owner := range left {
+		owner.remove(owner.find(of))
 	}
 	g.agree()
 	for _, r := range g.recorders {
@@ -158,7 +149,7 @@ func (g *group) end() {
 
 // call calls a method of the store with a context that is done when patience ends.
 func (r *recorder) call(name string, method func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), r.group.Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), r.Patience)
 	defer cancel()
 	if err := method(ctx); err != nil {
 		return fmt.Errorf("store %d: %s: %w", r.index, name, err)
@@ -168,59 +159,47 @@ func (r *recorder) call(name string, method func(context.Context) error) error {
 
 // must is like call, and fails the test if there is an error.
 func (r *recorder) must(name string, method func(context.Context) error) {
-	r.group.Helper()
+	r.Helper()
 	if err := r.call(name, method); err != nil {
-		r.group.Fatal(err)
+		r.Fatal(err)
 	}
 }
 
 // ticket makes a ticket, as an engine does.
-func (r *recorder) ticket(text string, rule serializer.Rule) (t *serializer.Ticket) {
-	g := r.group
-	g.locked(func() {
-		t = serializer.NewTicket(serializer.Arrival{Queue: g.QueueName(text), Rule: rule, Client: clientOf(len(g.issues) + 1)})
-		g.issues[t] = &issue{ticket: t, owner: r}
-	})
-	return t
+func (r *recorder) ticket(text string, rule serializer.Rule) *serializer.Ticket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.made++
+	return serializer.NewTicket(serializer.Arrival{Queue: r.QueueName(text), Rule: rule, Client: clientOf(r.made)})
 }
 
 // enter issues a ticket.
 func (r *recorder) enter(text string, rule ...serializer.Rule) *serializer.Ticket {
-	r.group.Helper()
-	t := r.ticket(text, append(rule, serializer.Rule{})[0])
+	r.Helper()
+	t := r.ticket(text, append(rule, alone)[0])
 	r.must("Append", func(ctx context.Context) error { return r.append(ctx, t) })
 	return t
 }
 
 // append issues tickets.
 func (r *recorder) append(ctx context.Context, tickets ...*serializer.Ticket) error {
-	g := r.group
-	g.locked(func() {
-		for n, t := range tickets {
-			g.issues[t].behind = slices.Collect(maps.Keys(g.out))
-			if n > 0 {
-				g.issues[tickets[n-1]].next = g.issues[t]
-			}
-		}
-	})
 	r.appending.Lock()
 	defer r.appending.Unlock()
+	r.locked(func() { r.joining, r.behind = tickets, slices.Collect(maps.Keys(r.out)) })
 	err := r.store.Append(ctx, tickets)
-	g.locked(func() {
-		for _, t := range tickets {
-			if err == nil && !g.issues[t].joined {
-				err = fmt.Errorf("no error, but ticket %v has not joined", idOf(t))
-			}
-			g.issues[t].joined = true // from now on, it must not be reported
+	r.locked(func() {
+		if err == nil && len(r.joining) > 0 {
+			err = fmt.Errorf("no error, but ticket %v has not joined", idOf(r.joining[0]))
 		}
+		r.joining = nil // from now on, none of them must be reported
 	})
 	return err
 }
 
 // remove takes a ticket out.
 func (r *recorder) remove(t *serializer.Ticket) {
-	r.group.locked(func() {
-		delete(r.group.out, idOf(t))
+	r.locked(func() {
+		delete(r.out, idOf(t))
 		delete(r.known, idOf(t))
 	})
 	r.store.Remove(t)
@@ -232,122 +211,113 @@ func (r *recorder) close() {
 		return
 	}
 	if err := r.store.Close(); err != nil {
-		r.group.Errorf("store %d: Close: %v", r.index, err)
+		r.Errorf("store %d: Close: %v", r.index, err)
 	}
-	r.group.locked(func() { r.closed = true })
+	r.locked(func() { r.closed = true })
 }
 
-// find returns a ticket of another process as it was reported.
-func (r *recorder) find(t *serializer.Ticket) (found *serializer.Ticket) {
-	r.group.locked(func() { found = r.known[idOf(t)] })
-	return found
-}
-
-// events is a recorder as its store sees it.
-type events recorder
-
-// lock takes the lock for a report.
-func (v *events) lock() *recorder {
-	r := (*recorder)(v)
-	r.group.mu.Lock()
-	r.expect(!r.closed, "something is reported after Close")
-	return r
+// find returns a ticket as it was reported.
+func (r *recorder) find(of id) *serializer.Ticket {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.known[of]
 }
 
 // expect complains unless a promise is kept.
 func (r *recorder) expect(kept bool, format string, args ...any) {
 	if !kept {
-		r.group.Errorf("store %d: "+format, append([]any{r.index}, args...)...)
+		r.Errorf("store %d: "+format, append([]any{r.index}, args...)...)
 	}
 }
 
+// lock takes the lock for a report.
+func (r *recorder) lock() {
+	r.mu.Lock()
+	r.expect(!r.closed, "something is reported after Close")
+}
+
 // Joined checks that the ticket is in order.
-func (v *events) Joined(t *serializer.Ticket) (wanted bool) {
-	r := v.lock()
-	wanted = r.joinedLocked(t, r.group.issues[t])
+func (r *recorder) Joined(t *serializer.Ticket) (wanted bool) {
+	r.lock()
+	wanted = r.joinedLocked(t)
 	hook := r.onJoined
 	r.onJoined = nil
-	r.group.mu.Unlock()
+	r.mu.Unlock()
 	if hook != nil {
 		hook()
 	}
 	return wanted
 }
 
-func (r *recorder) joinedLocked(t *serializer.Ticket, i *issue) (wanted bool) {
-	g, of := r.group, idOf(t)
-	if i == nil || i.owner != r || i.joined {
-		r.expect(false, "ticket %v has joined, which is not one that Append is about to issue", of)
+func (r *recorder) joinedLocked(t *serializer.Ticket) (wanted bool) {
+	of := idOf(t)
+	if len(r.joining) == 0 || r.joining[0] != t {
+		r.expect(false, "ticket %v has joined, which is not the next one that Append is about to issue", of)
 		return false
 	}
-	r.expect(i.next == nil || !i.next.joined, "ticket %v has joined after the next one of the same call of Append", of)
+	r.joining = r.joining[1:]
 	r.expect(t.Number > r.last[t.Queue], "ticket %v has joined after %d was reported", of, r.last[t.Queue])
-	i.joined = true
 	r.last[t.Queue], r.own[t.Queue] = max(r.last[t.Queue], t.Number), t.Number
-	if !i.unwanted {
-		r.known[of], g.out[of] = t, i
+	wanted = !r.unwanted[t]
+	if wanted {
+		r.known[of], r.out[of] = t, r
 	}
-	for _, other := range i.behind {
-		before := other.queue != t.Queue || g.out[other] == nil || r.known[other] != nil && other.number < t.Number
+	for _, other := range r.behind {
+		before := other.queue != t.Queue || r.out[other] == nil || r.known[other] != nil && other.number < t.Number
 		r.expect(before, "ticket %v has joined, but ticket %v had joined before, and must be reported before", of, other)
 	}
-	return !i.unwanted
+	return wanted
 }
 
 // Appeared checks that the ticket is new, and not reported too late.
-func (v *events) Appeared(t *serializer.Ticket) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
-	of, i := idOf(t), r.group.out[idOf(t)]
+func (r *recorder) Appeared(t *serializer.Ticket) {
+	r.lock()
+	defer r.mu.Unlock()
+	of := idOf(t)
 	r.expect(r.known[of] == nil, "ticket %v appears twice", of)
-	r.expect(i == nil || i.owner != r, "own ticket %v appears as that of another process", of)
+	r.expect(r.out[of] != r, "own ticket %v appears as that of another process", of)
 	r.expect(t.Number > r.own[t.Queue], "ticket %v appears after the own one %d has joined", of, r.own[t.Queue])
 	r.known[of] = t
 	r.last[t.Queue] = max(r.last[t.Queue], t.Number)
 }
 
 // Vanished checks that the owner has removed the ticket.
-func (v *events) Vanished(t *serializer.Ticket) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
+func (r *recorder) Vanished(t *serializer.Ticket) {
+	r.lock()
+	defer r.mu.Unlock()
 	of := idOf(t)
 	if r.known[of] == t {
 		delete(r.known, of)
-		r.expect(r.group.out[of] == nil, "ticket %v vanishes, but its owner has not removed it", of)
+		r.expect(r.out[of] == nil, "ticket %v vanishes, but its owner has not removed it", of)
 	}
 }
 
 // Removed complains: in this suite, nobody removes a ticket of another process.
-func (v *events) Removed(t *serializer.Ticket) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
+func (r *recorder) Removed(t *serializer.Ticket) {
 	r.expect(false, "ticket %v was removed by somebody else", idOf(t))
 }
 
 // Evict counts.
-func (v *events) Evict(queue string, number uint64) (found bool) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
-	i := r.group.out[id{queue, number}]
-	if i == nil || i.owner != r {
+func (r *recorder) Evict(queue string, number uint64) (found bool) {
+	r.lock()
+	defer r.mu.Unlock()
+	of := id{queue, number}
+	if r.out[of] != r {
 		return false
 	}
-	r.evictions[id{queue, number}]++
+	r.evictions[of]++
 	return true
 }
 
 // Paused checks that no pause ends too soon.
-func (v *events) Paused(name string, until time.Time) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
-	before := r.pauses[name]
+func (r *recorder) Paused(name string, until time.Time) {
+	r.lock()
+	defer r.mu.Unlock()
 	r.pauses[name] = until
-	r.expect(!until.IsZero() || r.group.resumed[name] || !time.Now().Before(before), "the pause of %q ends before %s", name, before)
+	r.expect(!until.IsZero() || !time.Now().Before(r.ends[name]), "the pause of %q ends before %s", name, r.ends[name])
 }
 
 // Lost complains: in this suite, nothing is lost.
-func (v *events) Lost(cause error) {
-	r := v.lock()
-	defer r.group.mu.Unlock()
+func (r *recorder) Lost(cause error) {
 	r.expect(false, "everything is lost: %v", cause)
 }

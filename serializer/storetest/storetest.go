@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -75,10 +76,8 @@ var cases = []testCase{
 	{"end of a pause", false, followed(storePauseEnds)},
 	{"eviction", true, followed(storeEvict)},
 	{"closing", false, followed(storeClose)},
-	{"history of engines, by Enter", false, onEngines(false, engineHistory)},
-	{"history of engines, by Join", false, onEngines(true, engineHistory)},
-	{"many at once, by Enter", false, onEngines(false, engineCrowd)},
-	{"many at once, by Join", false, onEngines(true, engineCrowd)},
+	{"history of engines", false, onEngines(engineHistory)},
+	{"many at once", false, onEngines(engineCrowd)},
 }
 
 // run opens stores and tests them.
@@ -103,9 +102,7 @@ func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []
 // until waits for what must happen.
 func (o Options) until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(o.Patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %v until %s", o.Patience, what)
-		}
+	if !wait.Poll(o.Patience, holds) {
+		t.Fatalf("waited in vain for %v until %s", o.Patience, what)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -56,20 +57,17 @@ func storeOthers(g *group) {
 		t := r.enter("a_", rule)
 		g.agree()
 		for _, other := range g.recorders {
-			seen := other.find(t)
-			if seen.Rule != rule || seen.Client != t.Client || seen.Owner == nil || seen.Owner.Name == "" || !seen.Owner.Alive {
-				g.Errorf("store %d reports %+v with owner %+v; expected rule %+v, client %v and an owner that is alive",
-					other.index, seen, seen.Owner, rule, t.Client)
-			}
-			if seen.Arrived.Before(start.Add(-clockSlack)) || seen.Arrived.After(time.Now().Add(clockSlack)) {
-				g.Errorf("store %d: arrived %s; the case began at %s", other.index, seen.Arrived, start)
-			}
+			seen := other.find(idOf(t))
+			owned := seen.Owner != nil && seen.Owner.Name != "" && seen.Owner.Alive
+			other.expect(owned && seen.Rule == rule && seen.Client == t.Client,
+				"reported is %+v with owner %+v; expected rule %+v, client %v and an owner that is alive", seen, seen.Owner, rule, t.Client)
+			early, late := seen.Arrived.Before(start.Add(-clockSlack)), seen.Arrived.After(time.Now().Add(clockSlack))
+			other.expect(!early && !late, "arrived %s; the case began at %s", seen.Arrived, start)
 		}
 	}
 	for _, r := range g.recorders {
-		if path := r.store.Path(); path == "" || path != g.recorders[0].store.Path() {
-			g.Errorf("store %d: path %q; the first one has %q", r.index, path, g.recorders[0].store.Path())
-		}
+		path, first := r.store.Path(), g.recorders[0].store.Path()
+		r.expect(path != "" && path == first, "path %q; the first one has %q", path, first)
 	}
 }
 
@@ -96,10 +94,7 @@ func storePublished(g *group) {
 			go func() {
 				done <- second.call("Append", func(ctx context.Context) error { return second.append(ctx, next) })
 			}()
-			timeout := time.Now().Add(meanwhile)
-			for len(done) == 0 && time.Now().Before(timeout) {
-				time.Sleep(time.Millisecond)
-			}
+			wait.Poll(meanwhile, func() bool { return len(done) > 0 })
 		}
 	})
 	first.enter("a_")
@@ -118,10 +113,7 @@ func storePublished(g *group) {
 func storeUnwanted(g *group) {
 	for i, r := range g.recorders {
 		batch := []*serializer.Ticket{r.ticket("a_", alone), r.ticket("a_", alone), r.ticket("b_", alone), r.ticket("a_", alone)}
-		g.locked(func() {
-			g.issues[batch[1+i%2]].unwanted = true
-			g.issues[batch[3]].unwanted = true
-		})
+		g.locked(func() { r.unwanted = map[*serializer.Ticket]bool{batch[1+i%2]: true, batch[3]: true} })
 		r.must("Append", func(ctx context.Context) error { return r.append(ctx, batch...) })
 		g.busy()
 		g.agree()
@@ -196,16 +188,14 @@ func storeLate(tb testing.TB, o Options, stores []serializer.Store) {
 	g.locked(func() {
 		second.onJoined = func() {
 			g.locked(func() {
-				if !second.pauses[early.Queue].Equal(serializer.Forever) {
-					g.Errorf("a ticket has joined, but the pause of its queue was not reported before")
-				}
+				paused := second.pauses[early.Queue].Equal(serializer.Forever)
+				second.expect(paused, "a ticket has joined, but the pause of its queue was not reported before")
 			})
 		}
 	})
 	second.enter("a_")
-	if seen := second.find(early); seen != nil && seen.Rule != rule {
-		g.Errorf("reported late, with rule %+v; expected %+v", seen.Rule, rule)
-	}
+	seen := second.find(idOf(early))
+	second.expect(seen == nil || seen.Rule == rule, "ticket %v is reported late, not with rule %+v", idOf(early), rule)
 	g.agree()
 	second.resume(early.Queue)
 }
@@ -217,16 +207,15 @@ func storeEvict(g *group) {
 		other := g.recorders[(i+1)%len(g.recorders)]
 		t, untouched := r.enter("a_"), r.enter("a_")
 		g.agree()
-		seen := other.find(t)
+		seen := other.find(idOf(t))
 		other.must("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
 		g.until("the owner is asked to evict", func() bool { return r.evictions[idOf(t)] > 0 })
 		g.busy()
 		g.until("no other ticket is evicted", func() bool { return r.evictions[idOf(untouched)] == 0 })
 		r.remove(t)
 		g.agree()
-		if err := other.call("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) }); !errors.Is(err, serializer.ErrNoTicket) {
-			g.Errorf("evicting a ticket that has gone: %v; expected %v", err, serializer.ErrNoTicket)
-		}
+		err := other.call("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
+		other.expect(errors.Is(err, serializer.ErrNoTicket), "evicting a ticket that has gone: %v; expected %v", err, serializer.ErrNoTicket)
 	}
 }
 

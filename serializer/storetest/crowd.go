@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -20,7 +22,6 @@ type crowd struct {
 	Options
 	engines []*serializer.Engine
 	judge   judge
-	joining bool // callers arrive by Join
 
 	mu      sync.Mutex
 	callers []*caller
@@ -30,6 +31,7 @@ type crowd struct {
 type caller struct {
 	crowd   *crowd
 	engine  *serializer.Engine
+	joins   bool // it arrives by Join instead of Enter
 	arrival serializer.Arrival
 	hangUp  context.CancelCauseFunc
 	revoked chan error
@@ -40,11 +42,10 @@ type caller struct {
 	left bool
 }
 
-// onEngines makes a test of stores from one of engines on them. Callers arrive by Enter, or
-// by Join.
-func onEngines(joining bool, test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
+// onEngines makes a test of stores from one of engines on them.
+func onEngines(test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
 	return func(t testing.TB, o Options, stores []serializer.Store) {
-		c := &crowd{TB: t, Options: o, joining: joining, judge: judge{queues: make(map[string]*judged)}}
+		c := &crowd{TB: t, Options: o, judge: newJudge()}
 		for _, store := range stores {
 			c.engines = append(c.engines, serializer.New(store, serializer.Options{}))
 		}
@@ -63,10 +64,11 @@ func (c *crowd) arrival(text string) serializer.Arrival {
 	return serializer.Arrival{Queue: c.QueueName(text), Timeout: 2 * c.Patience}
 }
 
-// start sends a caller to the i-th engine.
+// start sends a caller to the i-th engine. Of each engine's callers, every other one joins.
 func (c *crowd) start(i int, a serializer.Arrival) *caller {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	v := &caller{crowd: c, engine: c.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	v.joins = i/len(c.engines)%2 == 1
 	a.Revoke = func(cause error) { v.revoked <- cause }
 	c.mu.Lock()
 	c.callers = append(c.callers, v)
@@ -80,7 +82,7 @@ func (c *crowd) start(i int, a serializer.Arrival) *caller {
 // arrive gets the engine's answer.
 func (v *caller) arrive(ctx context.Context) {
 	defer close(v.done)
-	if v.crowd.joining {
+	if v.joins {
 		v.turn, v.err = v.enterByJoin(ctx)
 	} else {
 		v.turn, v.err = v.engine.Enter(ctx, v.arrival)
@@ -106,14 +108,23 @@ func (v *caller) String() string {
 	return fmt.Sprintf("caller %s of queue %q by %+v", v.arrival.Client, v.arrival.Queue, v.arrival.Rule)
 }
 
-func (v *caller) returned() bool {
+// got describes what the caller has got.
+func (v *caller) got() string {
 	select {
 	case <-v.done:
-		return true
 	default:
-		return false
+		return "waits"
 	}
+	if refused, ok := errors.AsType[*serializer.Refused](v.err); ok {
+		return string(refused.Reason)
+	}
+	if v.left {
+		return "left"
+	}
+	return enteredAt(v.turn.Position())
 }
+
+func enteredAt(position int) string { return fmt.Sprint("entered at ", position) }
 
 // token is the token of the caller's ticket, as its engine lists it; 0 if it does not.
 func (v *caller) token() (token uint64) {
@@ -147,13 +158,10 @@ func (c *crowd) list(e *serializer.Engine) []serializer.QueueState {
 
 // end ends all waits and turns, finds tickets that are left, and closes the engines.
 func (c *crowd) end() {
-	c.mu.Lock()
-	callers := slices.Clone(c.callers)
-	c.mu.Unlock()
-	for _, v := range callers {
+	for _, v := range c.callers {
 		v.hangUp(errHungUp)
 	}
-	for _, v := range callers {
+	for _, v := range c.callers {
 		select {
 		case <-v.done:
 			if v.turn != nil && !v.left {
@@ -173,4 +181,70 @@ func (c *crowd) end() {
 			c.Errorf("closing the engine: %v", err)
 		}
 	}
+}
+
+// Many callers come, wait, give up, are evicted, pause the queue and leave at once. The judge
+// looks at each that enters. Each gets its turn or a refusal that it asked for, and only
+// once. In the end, nothing is left.
+func engineCrowd(c *crowd) {
+	c.Logf("seed %d", c.Seed)
+	var group sync.WaitGroup
+	for i := range 24 {
+		r := rand.New(rand.NewPCG(c.Seed, uint64(i)))
+		group.Go(func() {
+			for n := range 25 {
+				if !c.visit(i+n, r) {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+}
+
+// visit sends one caller of a crowd. It reports whether the engine has answered.
+func (c *crowd) visit(i int, r *rand.Rand) bool {
+	a := c.arrival(pick(r, "a_", "a_", "b_"))
+	a.Rule = pick(r, someRules...)
+	allowed := []error{serializer.ErrEvicted}
+	hangUp := c.Patience // never
+	switch moment := time.Duration(1+r.IntN(20)) * pick(r, 20*time.Microsecond, time.Millisecond); r.IntN(10) {
+	case 0:
+		a.Timeout = moment
+		allowed = append(allowed, serializer.ErrTimeout)
+	case 1:
+		hangUp = moment
+		allowed = append(allowed, errHungUp)
+	case 2:
+		a.MaxWaiting = 1 + r.IntN(8)
+		allowed = append(allowed, serializer.ErrFull)
+	case 3:
+		a.MaxWaiting, a.DropOldest = 1+r.IntN(8), true
+		allowed = append(allowed, serializer.ErrSuperseded)
+	}
+	v := c.start(i, a)
+	select {
+	case <-v.done:
+	case <-time.After(hangUp):
+		v.hangUp(errHungUp)
+		<-v.done
+	}
+	if v.err != nil {
+		if !slices.ContainsFunc(allowed, func(err error) bool { return errors.Is(v.err, err) }) {
+			c.Errorf("%v: %v; expected its turn, or one of %v", v, v.err, allowed)
+			return false
+		}
+		return true
+	}
+	for range r.IntN(3) {
+		runtime.Gosched()
+	}
+	if r.IntN(10) == 0 { // itself, or nobody, or the one behind
+		_ = c.on(i+r.IntN(2)).Evict(context.Background(), a.Queue, v.turn.Token()+uint64(r.IntN(2)))
+	}
+	if r.IntN(20) == 0 {
+		_ = c.on(i).Pause(context.Background(), a.Queue, time.Now().Add(2*time.Millisecond))
+	}
+	v.leave()
+	return true
 }

@@ -1,0 +1,108 @@
+package lease
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// fake is the protocol of a session that begins when the test says so.
+type fake struct {
+	*Session
+	starts <-chan error
+}
+
+func (f *fake) Start() error {
+	select {
+	case err := <-f.starts:
+		if err == nil {
+			f.Begin("fake", Uptime(), ttl)
+		}
+		return err
+	case <-f.Ctx.Done():
+		return context.Cause(f.Ctx)
+	}
+}
+
+func (f *fake) Keep()                        { <-f.Ctx.Done() }
+func (f *fake) Revoke(context.Context) error { return nil }
+
+// losses are the events of a store that has no tickets.
+type losses struct {
+	serializer.Events
+	causes chan error
+}
+
+func (l *losses) Lost(cause error) { l.causes <- cause }
+
+// follow makes a store whose sessions begin with what the test sends.
+func follow() (st *Store, starts chan error, l *losses) {
+	starts, l = make(chan error), &losses{causes: make(chan error, 8)}
+	st = NewStore(Options{
+		TTL: ttl, Log: slog.New(slog.DiscardHandler), Passes: func(error) bool { return false },
+		New: func(s *Session) Protocol { return &fake{s, starts} },
+	})
+	st.Follow(l)
+	return st, starts, l
+}
+
+// current waits for the session of a store.
+func current(ctx context.Context, st *Store) (s *Session, err error) {
+	err = Do(ctx, st, "", func(f *fake) error { s = f.Session; return nil })
+	return s, err
+}
+
+// beginSession has a session begin.
+func beginSession(t *testing.T, st *Store, starts chan<- error) (s *Session) {
+	t.Helper()
+	starts <- nil
+	wait.Eventually(t, "a session has begun", func() (err error) {
+		s, err = current(t.Context(), st)
+		return err
+	})
+	return s
+}
+
+// Those who wait get the session, or why there is none. After a loss, they wait for the next.
+func TestSessions(t *testing.T) {
+	st, starts, l := follow()
+	defer st.Close()
+	over, cancel := context.WithTimeoutCause(t.Context(), time.Millisecond, errors.New("over"))
+	defer cancel()
+	if _, err := current(over, st); err == nil || err.Error() != "over" {
+		t.Errorf("without a session: %v", err)
+	}
+	refused, answer := errors.New("refused"), make(chan error)
+	go func() { _, err := current(t.Context(), st); answer <- err }()
+	starts <- refused
+	if err := <-answer; !errors.Is(err, refused) || !errors.Is(err, serializer.ErrStorage) {
+		t.Errorf("got %v; expected %v", err, refused)
+	}
+	for range 2 {
+		beginSession(t, st, starts).End(refused)
+		if cause := <-l.causes; !errors.Is(cause, serializer.ErrLost) || !errors.Is(cause, refused) {
+			t.Errorf("lost with %v", cause)
+		}
+	}
+}
+
+// Bug: a session that ended while the store was closed was reported after Close.
+func TestEndWhileClosing(t *testing.T) {
+	st, starts, l := follow()
+	s, ended := beginSession(t, st, starts), make(chan struct{})
+	st.Mu.Lock()
+	go func() { s.End(ErrDeadline); close(ended) }()
+	wait.Until(t, "it has ended", func() bool { return !s.Stands() })
+	time.AfterFunc(50*time.Millisecond, st.Mu.Unlock) // Close waits for that
+	_ = st.Close()
+	reported := len(l.causes)
+	<-ended
+	if len(l.causes) > reported {
+		t.Error("a loss was reported after Close")
+	}
+}
