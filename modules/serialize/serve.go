@@ -195,7 +195,7 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 			}
 		}
 	}
-	v.body, err = body.Read(w, r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
+	v.body, err = body.Read(r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
 	if errors.Is(err, body.ErrTooLarge) {
 		s.report.TooLarge(&v.about, err)
 	}
@@ -317,10 +317,6 @@ func (v *visit) take(turn serializer.Turn) error {
 	return nil
 }
 
-// statusClientClosed is the status of a request whose client has gone. Only the access log
-// shows it.
-const statusClientClosed = 499
-
 // refuse answers a request that does not get a turn. In a dry run, it serves one that has
 // none because the storage fails.
 func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
@@ -338,7 +334,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason == serializer.ReasonGone {
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
-		v.failure = caddyhttp.Error(statusClientClosed, err)
+		v.failure = caddyhttp.Error(body.StatusClientClosed, err)
 		return v.failure
 	}
 	status := s.ErrorCode

@@ -4,6 +4,7 @@
 package body
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,13 +23,13 @@ import (
 // transport may still send it when another handler reads it, or when the turn is over.
 // So its memory is not used again.
 type Body struct {
-	io.Closer // of the client's body
+	io.Closer                  // of the client's body
+	part      io.LimitedReader // of it that is being read
 	size      int64
 
-	mu     sync.Mutex // guards what follows
-	memory []byte
-	file   *os.File // nil if there is none, or after Free
-	read   int64
+	mu     sync.Mutex // guards what follows, of which what was read is gone
+	memory bytes.Buffer
+	file   *os.File // nil if there is none
 }
 
 // Limits are how many bytes of a body are read into memory, and then into a file.
@@ -45,7 +46,7 @@ var (
 // are, and trailers are there.
 //
 // An error has a status for the client.
-func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) {
+func Read(r *http.Request, limits Limits) (*Body, error) {
 	if None(r) || isWebSocket(r) {
 		return nil, nil
 	}
@@ -63,11 +64,6 @@ func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) 
 	b.Free()
 	err = failure(r.Context(), err)
 	r.Body = failed{r.Body, err}
-	if r.ProtoMajor == 1 {
-		// Caddy hides the length of the rest from net/http, which would wait for it before
-		// it answers.
-		w.Header().Set("Connection", "close")
-	}
 	return nil, err
 }
 
@@ -76,6 +72,10 @@ func Read(w http.ResponseWriter, r *http.Request, limits Limits) (*Body, error) 
 func None(r *http.Request) bool {
 	return r.Body == nil || r.Body == http.NoBody || r.ProtoMajor == 1 && r.ContentLength == 0
 }
+
+// StatusClientClosed is the status of a request whose client has gone. Only the access log
+// shows it. It is that of nginx and of Caddy's proxy.
+const StatusClientClosed = 499
 
 // failure gives an error a status, unless it has one, such as that of request_body.
 func failure(ctx context.Context, err error) error {
@@ -88,7 +88,7 @@ func failure(ctx context.Context, err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status = http.StatusRequestTimeout
 	case ctx.Err() != nil:
-		status = 499 // as nginx and Caddy's proxy record a client that has gone
+		status = StatusClientClosed
 	}
 	return caddyhttp.Error(status, err)
 }
@@ -98,11 +98,12 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 	if r.ContentLength > limits.Memory+limits.Disk {
 		return fmt.Errorf("%w: it has %d bytes", ErrTooLarge, r.ContentLength)
 	}
-	ended, err := b.fillMemoryLocked(r, limits.Memory)
-	if !ended && err == nil && limits.Disk > 0 {
-		ended, err = true, b.fillFileLocked(r.Body, limits.Disk)
+	err := b.fillMemoryLocked(r, limits.Memory)
+	if err == nil && b.size > limits.Memory && limits.Disk > 0 {
+		b.part.N = limits.Disk
+		err = b.fillFileLocked()
 	}
-	if err == nil && (!ended || b.size > limits.Memory+limits.Disk) {
+	if err == nil && b.size > limits.Memory+limits.Disk {
 		return ErrTooLarge
 	}
 	return err
@@ -113,83 +114,43 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 const firstRead = 4 << 10
 
 // fillMemoryLocked reads up to limit bytes, and one more to see whether the body ends there.
-func (b *Body) fillMemoryLocked(r *http.Request, limit int64) (ended bool, err error) {
+func (b *Body) fillMemoryLocked(r *http.Request, limit int64) error {
+	first := min(limit, firstRead)
 	if r.ContentLength >= 0 {
-		limit = min(limit, r.ContentLength)
+		first = min(first, r.ContentLength)
 	}
-	b.memory = make([]byte, 0, min(limit, firstRead)+1)
-	for int64(len(b.memory)) <= limit {
-		if len(b.memory) == cap(b.memory) {
-			larger := make([]byte, len(b.memory), min(2*int64(cap(b.memory)), limit+1))
-			copy(larger, b.memory)
-			b.memory = larger
-		}
-		n, err := r.Body.Read(b.memory[len(b.memory):cap(b.memory)])
-		b.memory = b.memory[:len(b.memory)+n]
-		b.size = int64(len(b.memory))
-		if err != nil {
-			return err == io.EOF, unlessEOF(err)
-		}
-	}
-	return false, nil
+	b.memory.Grow(int(first) + bytes.MinRead)
+	b.part = io.LimitedReader{R: r.Body, N: limit + 1}
+	_, err := b.memory.ReadFrom(&b.part)
+	b.size = int64(b.memory.Len())
+	return err
 }
 
-var copyBuffers = sync.Pool{New: func() any { return new([32 << 10]byte) }}
-
-// fillFileLocked reads up to limit bytes into a file.
-func (b *Body) fillFileLocked(from io.Reader, limit int64) (err error) {
+// fillFileLocked reads the rest into a file.
+func (b *Body) fillFileLocked() (err error) {
 	if b.file, err = os.CreateTemp("", "orderly-body-*"); err != nil {
 		return fmt.Errorf("making a file for a request body in %s: %w: %w", os.TempDir(), ErrFile, err)
 	}
 	_ = os.Remove(b.file.Name()) // so that a crash leaves nothing; Windows cannot before it is closed
-	buffer := copyBuffers.Get().(*[32 << 10]byte)
-	defer copyBuffers.Put(buffer)
-	for written := int64(0); written < limit; {
-		n, err := from.Read(buffer[:min(int64(len(buffer)), limit-written)])
-		if _, failed := b.file.WriteAt(buffer[:n], written); failed != nil {
-			return fmt.Errorf("writing a request body to a file in %s: %w: %w", os.TempDir(), ErrFile, errors.Unwrap(failed))
-		}
-		written += int64(n)
-		b.size += int64(n)
-		if err != nil {
-			return unlessEOF(err)
-		}
+	written, err := io.Copy(struct{ io.Writer }{b.file}, &b.part)
+	b.size += written
+	if err == nil {
+		_, err = b.file.Seek(0, io.SeekStart)
 	}
-	return ErrTooLarge
-}
-
-// unlessEOF returns an error that is not the end of the body.
-func unlessEOF(err error) error {
-	if err == io.EOF {
-		return nil
+	if failed, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("writing a request body to a file in %s: %w: %w", os.TempDir(), ErrFile, failed.Err)
 	}
 	return err
 }
-
-// Empty reports whether the body has no bytes. b may be nil.
-func (b *Body) Empty() bool { return b == nil || b.size == 0 }
 
 // Read implements [io.Reader].
 func (b *Body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	inMemory := int64(len(b.memory))
-	switch {
-	case b.read == b.size:
-		return 0, io.EOF
-	case b.read < inMemory:
-		n := copy(p, b.memory[b.read:])
-		b.read += int64(n)
-		return n, nil
-	case b.file == nil:
-		return 0, http.ErrBodyReadAfterClose
+	if b.memory.Len() > 0 || b.file == nil {
+		return b.memory.Read(p)
 	}
-	n, err := b.file.ReadAt(p[:min(int64(len(p)), b.size-b.read)], b.read-inMemory)
-	b.read += int64(n)
-	if err == io.EOF && b.read < b.size {
-		return n, io.ErrUnexpectedEOF // the file was truncated
-	}
-	return n, unlessEOF(err)
+	return b.file.Read(p)
 }
 
 // Free closes the file, so that it is gone. What is in memory can still be read. b may
@@ -203,7 +164,6 @@ func (b *Body) Free() {
 	if b.file != nil {
 		_ = b.file.Close()
 		_ = os.Remove(b.file.Name())
-		b.file = nil
 	}
 }
 
