@@ -9,8 +9,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -169,7 +169,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	}
 	s.derive()
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		response.KeepConnections(server)
+		turn.KeepConnections(server)
 	}
 	if s.WaitingPage != nil {
 		if err := s.WaitingPage.provision(ctx); err != nil {

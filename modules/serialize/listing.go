@@ -111,8 +111,8 @@ func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueS
 				*text = command.Printable(queueapi.Cut(*text, maxRequestText))
 			}
 			t.Request = &r
-			if v, ok := t.Requester.(*visit); ok && v.revoked.Load() != nil {
-				t.Revoked = v.revoked.Load().at
+			if v, ok := t.Requester.(*visit); ok && v.context.Revoked() != nil {
+				t.Revoked = v.context.Revoked().Time
 			}
 		}
 	}

@@ -9,8 +9,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -20,6 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -41,27 +40,12 @@ type visit struct {
 	failure error // why it was refused, or nil
 	body    *body.Body
 
-	engine *engineRef // with a reference while the visit waits or is inside
-	turn   serializer.Turn
-	dryRun string // the outcome of a dry run, or ""
-
-	outer    context.Context // of the request before and after its turn
-	inside   context.Context // of the next handlers
-	cancel   context.CancelCauseFunc
+	engine   *engineRef // with a reference while the visit waits or is inside
+	turn     serializer.Turn
+	context  turn.Context      // waiting, inside, or over
 	response response.Response // of the next handlers
-
-	state   atomic.Uint32 // visitWaiting, visitInside, or visitOver; it only grows
-	revoked atomic.Pointer[revocation]
-	inner   atomic.Pointer[visit] // to another queue, begun last inside this one, or nil
+	dryRun   string            // the outcome of a dry run, or ""
 }
-
-const (
-	visitWaiting = iota // or arriving: it has no turn yet
-	visitInside
-	visitOver
-)
-
-func (v *visit) isInside() bool { return v.state.Load() == visitInside }
 
 // The variables of a request that tell later handlers what earlier ones did.
 const (
@@ -70,7 +54,7 @@ const (
 )
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
-func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if s.Off {
 		vars[offVar] = true
@@ -87,16 +71,17 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return v.serveAgain(before, w, r, next)
 	}
 	v.register(r, vars)
-	if err := v.readBody(w, r); err != nil {
+	if err = v.readBody(w, r); err != nil {
 		return v.refuse(w, r, next, err)
 	}
-	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
-		return v.serveBrowser(w, r, next)
+	defer func() { v.dropBody(r, err) }()
+	switch err = v.wait(w, r); {
+	case err == nil:
+		return v.serve(w, r, next)
+	case errors.Is(err, waitingpage.ErrAnswered):
+		return nil
 	}
-	if err := v.wait(w, r); err != nil {
-		return v.refuse(w, r, next, err)
-	}
-	return v.serve(w, r, next)
+	return v.refuse(w, r, next, err)
 }
 
 // newVisit describes the visit of a request that arrives.
@@ -126,7 +111,7 @@ func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
 func (v *visit) before() *visit {
 	space := v.handler.engine.space
 	for e := v.earlier; e != nil; e = e.earlier {
-		if e.about.Queue == v.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.isInside()) {
+		if e.about.Queue == v.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.context.Inside()) {
 			return e
 		}
 	}
@@ -167,7 +152,7 @@ func (v *visit) register(r *http.Request, vars map[string]any) {
 			return nil, false
 		}
 		for open := v.latest; open != nil; open = open.earlier {
-			if open.state.Load() != visitOver {
+			if !open.context.Over() {
 				return open.about.Placeholder(key)
 			}
 		}
@@ -217,64 +202,38 @@ func (v *visit) dropBody(r *http.Request, err error) {
 // wait takes a ticket and waits for the turn. If it returns an error, the visit has none.
 func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	if v.engine, err = s.engine.acquire(); err != nil {
-		return err
+	v.context.Init(r, s.OnDisconnect == onDisconnectFinish)
+	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
+		err = v.waitAsBrowser(w, r)
+	} else if v.engine, err = s.engine.acquire(); err == nil {
+		restart := turn.StopTimeouts(w, r)
+		s.report.Waits(r.Context(), &v.about)
+		err = v.enter(r)
+		restart()
+		s.report.Waited(&v.about, err)
 	}
-	v.openContext(r)
-	restart := response.StopTimeouts(w, r)
-	s.report.Waits(r.Context(), &v.about)
-	err = v.enter(r)
-	restart()
-	s.report.Waited(&v.about, err)
 	if err != nil {
-		v.close()
+		v.context.End()
+		if v.engine != nil {
+			v.engine.Release()
+		}
 	}
 	return err
 }
 
-// openContext prepares the context of the next handlers. By default it outlives the client:
-// a PHP script does not stop when its client hangs up, and the next request must not enter
-// before the script has ended. It never outlives a turn that the request holds already.
-func (v *visit) openContext(r *http.Request) {
-	v.outer = r.Context()
-	parent := v.outer
-	if v.handler.OnDisconnect == onDisconnectFinish {
-		parent = context.WithoutCancel(parent)
-	}
-	v.inside, v.cancel = context.WithCancelCause(parent)
-	for around := v.earlier; around != nil; around = around.earlier {
-		if around.isInside() {
-			around.inner.Store(v)
-			if revoked := around.revoked.Load(); revoked != nil {
-				v.revoke(revoked.cause)
-			}
-			return
-		}
-	}
-}
-
-// serveBrowser serves a request that waits with the ticket of its browser. If that takes
-// long, the browser gets the page, and comes again.
-func (v *visit) serveBrowser(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+// waitAsBrowser waits with the ticket of the request's browser. If that takes long, the
+// browser gets the page, and comes again.
+func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	v.openContext(r)
-	engine, turn, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
+	engine, taken, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
 		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
 		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
 	})
-	if err == nil {
-		v.engine = engine.(*engineRef)
-		if err = v.take(turn); err == nil {
-			return v.serve(w, r, next)
-		}
-		v.engine.Release()
+	if err != nil {
+		return err
 	}
-	v.cancel(nil)
-	if errors.Is(err, waitingpage.ErrAnswered) {
-		v.dropBody(r, nil)
-		return nil
-	}
-	return v.refuse(w, r, next, err)
+	v.engine = engine.(*engineRef)
+	return v.take(taken)
 }
 
 // enter is apart from wait because thousands of requests may wait here: an arrival is
@@ -288,11 +247,11 @@ func (v *visit) enter(r *http.Request) error {
 		defer stop()
 		ctx = watched
 	}
-	turn, err := v.engine.Enter(ctx, v.arrival(r))
+	taken, err := v.engine.Enter(ctx, v.arrival(r))
 	if err != nil {
 		return err
 	}
-	return v.take(turn)
+	return v.take(taken)
 }
 
 // streamsBody reports whether the next handlers read the body while they are inside.
@@ -309,11 +268,11 @@ func (v *visit) arrival(r *http.Request) serializer.Arrival {
 }
 
 // take gives the visit its turn, unless another request is inside by another engine.
-func (v *visit) take(turn serializer.Turn) error {
-	if err := v.engine.checkRivals(v.about.Queue, turn); err != nil {
+func (v *visit) take(taken serializer.Turn) error {
+	if err := v.engine.checkRivals(v.about.Queue, taken); err != nil {
 		return err
 	}
-	v.turn, v.about.Token, v.about.Position = turn, turn.Token(), turn.Position()
+	v.turn, v.about.Token, v.about.Position = taken, taken.Token(), taken.Position()
 	return nil
 }
 
@@ -321,7 +280,6 @@ func (v *visit) take(turn serializer.Turn) error {
 // none because the storage fails.
 func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
 	s, refused := v.handler, refusalOf(err)
-	v.dropBody(r, err)
 	if s.DryRun && refused.Reason.IsFailure() {
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
@@ -378,29 +336,20 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 
 // serve runs the next handlers inside, hands the turn over when they have returned, and
 // delivers the response.
-func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
+func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
-	defer func() { v.dropBody(r, err) }()
 	if s.DryRun {
 		v.recordDryRun()
 	}
 	s.report.Entered(&v.about)
-	v.response.Init(w, r, response.Options{
-		Limit: int64(*s.ResponseBuffer), Finish: s.OnDisconnect == onDisconnectFinish,
-		Accept: body.Tunnel(r), Uploading: body.Uploading(r), Cancel: v.cancel,
-	})
+	v.context.Begin(r)
 	defer v.leave() // for handlers that panic
-	v.state.Store(visitInside)
-	if revoked := v.revoked.Load(); revoked != nil {
-		v.response.Revoke(revoked.asCanceled())
-		revoked.tell(v)
-	}
+	v.response.Init(w, r, &v.context, int64(*s.ResponseBuffer))
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
-	setContext((*turnContext)(v), r)
-	err = v.response.Serve(next, r)
+	err := v.response.Serve(next, r)
 	v.leave()
 	return v.response.Deliver(err)
 }
@@ -415,48 +364,16 @@ func (v *visit) recordDryRun() {
 	v.dryRun = v.handler.report.DryRun(&v.about, rule)
 }
 
-// setContext changes the request in place: Caddy's placeholders know it by its address, and
-// would not see what the handlers do to a copy. It is never changed back, because a proxy's
-// transport may still read it. A function of its own keeps its copy of the request off the
-// stack while the handlers run.
-//
-//go:noinline
-func setContext(ctx context.Context, r *http.Request) { *r = *r.WithContext(ctx) }
-
-// turnContext is the context of a request: one while the next handlers run, and again the
-// outer one afterwards, which is that of error routes.
-type turnContext visit
-
-func (c *turnContext) current() context.Context {
-	if c.state.Load() == visitOver {
-		return c.outer
-	}
-	return c.inside
-}
-
-// Deadline implements [context.Context].
-func (c *turnContext) Deadline() (time.Time, bool) { return c.current().Deadline() }
-
-// Done implements [context.Context].
-func (c *turnContext) Done() <-chan struct{} { return c.current().Done() }
-
-// Err implements [context.Context].
-func (c *turnContext) Err() error { return c.current().Err() }
-
-// Value implements [context.Context].
-func (c *turnContext) Value(key any) any { return c.current().Value(key) }
-
 // leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {
-	if v.state.Load() == visitOver {
+	if !v.context.End() {
 		return
 	}
 	v.turn.Leave()
-	v.close()
-	v.state.Store(visitOver) // afterwards: a context whose Done is closed has an Err
+	v.engine.Release()
 	outcome, cause := cmp.Or(v.dryRun, telemetry.OutcomeEntered), error(nil)
-	if revoked := v.revoked.Load(); revoked != nil {
-		cause = revoked.cause
+	if revoked := v.context.Revoked(); revoked != nil {
+		cause = revoked.Cause
 		if reason := serializer.ReasonOf(cause); reason == serializer.ReasonEvicted || reason == serializer.ReasonLost {
 			outcome = string(reason)
 		}
@@ -464,77 +381,38 @@ func (v *visit) leave() {
 	v.handler.report.Left(&v.about, outcome, cause)
 }
 
-// close frees what a visit has other than its turn.
-func (v *visit) close() {
-	v.cancel(nil)
-	v.engine.Release()
-}
-
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
-
-// revoke takes the turn back: it cancels what runs in it, ends what blocks on the client,
-// and does the same with the turns that the request has taken inside this one. The turn
-// ends when the handlers have returned.
-func (v *visit) revoke(cause error) {
-	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
-		return // it must not harm a live site
-	}
-	revoked := &revocation{cause: cause, at: time.Now()}
-	if !v.revoked.CompareAndSwap(nil, revoked) {
-		return
-	}
-	isInside := v.isInside()
-	if isInside {
-		v.response.Revoke(revoked.asCanceled()) // first: handlers that are cancelled return
-	}
-	v.cancel(revoked.asCanceled())
-	if inner := v.inner.Load(); inner != nil {
-		inner.revoke(cause)
-	}
-	if isInside {
-		revoked.tell(v)
-	}
-}
-
-// revocation is why a turn was taken back, and when.
-type revocation struct {
-	cause error
-	at    time.Time
-	told  sync.Once
-}
 
 // revokedPatience is how long a revoked request may stay inside before the log says so.
 const revokedPatience = 10 * time.Second
 
-// tell logs that the turn of a request inside was taken back, and that it is still inside
-// after a while.
-func (r *revocation) tell(v *visit) {
-	r.told.Do(func() {
-		v.handler.report.Revoked(&v.about, r.cause)
-		time.AfterFunc(revokedPatience, func() {
-			if v.isInside() {
-				v.handler.report.StillInside(&v.about, r.cause)
-			}
-		})
+// revoke takes the turn back. It ends when the handlers have returned.
+func (v *visit) revoke(cause error) {
+	report := v.handler.report
+	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
+		return // it must not harm a live site
+	}
+	if !v.context.Revoke(cause) {
+		return
+	}
+	if v.context.Inside() {
+		report.Revoked(&v.about, cause)
+	}
+	time.AfterFunc(revokedPatience, func() {
+		if v.context.Inside() {
+			report.StillInside(&v.about, cause)
+		}
 	})
 }
-
-// asCanceled is the cause with which the context of a revoked turn ends. The next handlers
-// must take it for an ordinary cancellation: reverse_proxy would otherwise count a failure
-// of the upstream, and try again while it holds the turn.
-func (r *revocation) asCanceled() error { return fmt.Errorf("%w (%w)", r.cause, context.Canceled) }
 
 // Request implements [serializer.Requester].
 func (v *visit) Request() serializer.Request { return v.about.Request() }
 
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
 func (v *visit) PastHoldTimeout() bool {
-	revoked := v.revoked.Load()
-	return revoked != nil && errors.Is(revoked.cause, errHoldTimeout)
+	revoked := v.context.Revoked()
+	return revoked != nil && errors.Is(revoked.Cause, errHoldTimeout)
 }
 
 // Interface guards
-var (
-	_ serializer.Requester = (*visit)(nil)
-	_ context.Context      = (*turnContext)(nil)
-)
+var _ serializer.Requester = (*visit)(nil)

@@ -34,7 +34,7 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 			_, _ = io.WriteString(w, "hel")
 			revoke()
 			_, err := io.WriteString(w, "lo")
-			if err != errRevoked {
+			if !errors.Is(err, errRevoked) {
 				t.Errorf("writing: %v", err)
 			}
 			return err
@@ -68,16 +68,36 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bothVersions(t, func(t *testing.T, http2 bool) {
 				for _, limit := range []int64{1000, 0} {
-					s := &site{http2: http2, Options: Options{Limit: limit, Finish: true}, idle: time.Minute}
+					s := &site{http2: http2, limit: limit, finish: true, idle: time.Minute}
 					s.next = func(w http.ResponseWriter, _ *http.Request) error {
 						w.Header().Set("X-Own", "own")
-						return next(w, func() { w.(*Response).Revoke(errRevoked) })
+						return next(w, func() { w.(*Response).turn.Revoke(errRevoked) })
 					}
 					wantReplaced(t, s)
 				}
 			})
 		})
 	}
+}
+
+// Whatever an inner queue passes on, an outer one keeps: it can still be replaced. A write
+// deadline would be there for the answer, too.
+func TestRevokedInNestedQueues(t *testing.T) {
+	bothVersions(t, func(t *testing.T, http2 bool) {
+		s := &site{http2: http2, limit: 10_000, finish: true}
+		s.next = func(w http.ResponseWriter, r *http.Request) error {
+			inner := begin(w, r, 0, true)
+			defer inner.turn.End()
+			return inner.Serve(caddyhttp.HandlerFunc(func(iw http.ResponseWriter, r *http.Request) error {
+				_, _ = iw.Write(make([]byte, 5000))
+				w.(*Response).turn.Revoke(errRevoked)
+				<-r.Context().Done()
+				time.Sleep(100 * time.Millisecond) // so that what blocks on the client would be interrupted
+				return nil
+			}), r)
+		}
+		wantReplaced(t, s)
+	})
 }
 
 // wantReplaced expects that a response is replaced by that of the error route, twice over
@@ -89,7 +109,7 @@ func wantReplaced(t *testing.T, s *site) {
 	for range 2 {
 		resp, text := get(t, server)
 		if resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
-			t.Errorf("limit %d: %d, %q, %v", s.Limit, resp.StatusCode, text, resp.Header)
+			t.Errorf("limit %d: %d, %q, %v", s.limit, resp.StatusCode, text, resp.Header)
 		}
 		if err := <-s.errors; !errors.Is(err, errRevoked) {
 			t.Errorf("the error is %v", err)
@@ -103,7 +123,7 @@ func TestRevokedAfterAPart(t *testing.T) {
 		s := &site{http2: http2, next: func(w http.ResponseWriter, _ *http.Request) error {
 			_, _ = io.WriteString(w, "hello")
 			_ = http.NewResponseController(w).Flush()
-			w.(*Response).Revoke(errRevoked)
+			w.(*Response).turn.Revoke(errRevoked)
 			return nil
 		}}
 		server := s.start(t)
@@ -121,19 +141,19 @@ func TestRevokedAfterAPart(t *testing.T) {
 // After the turn, a revocation comes too late. Several may come at once.
 func TestRevokedAfterTheTurn(t *testing.T) {
 	w := httptest.NewRecorder()
-	var b Response
-	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
+	b := begin(w, httptest.NewRequest("GET", "/", http.NoBody), 1000, false)
 	err := b.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
 		_, err := io.WriteString(w, "hello")
 		return err
 	}), nil)
-	b.Revoke(errRevoked)
+	b.turn.End()
+	b.turn.Revoke(errRevoked)
 	if err = b.Deliver(err); err != nil || w.Body.String() != "hello" {
 		t.Errorf("%q, %v", w.Body, err)
 	}
-	b.Init(w, httptest.NewRequest("GET", "/", http.NoBody), Options{Limit: 1000})
-	b.Revoke(errRevoked)
-	b.Revoke(io.EOF)
+	b = begin(w, httptest.NewRequest("GET", "/", http.NoBody), 1000, false)
+	b.turn.Revoke(errRevoked)
+	b.turn.Revoke(io.EOF)
 	if err := b.Deliver(nil); !errors.Is(err, errRevoked) || !strings.Contains(err.Error(), "504") {
 		t.Error(err)
 	}

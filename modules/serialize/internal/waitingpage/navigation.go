@@ -11,8 +11,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -96,7 +96,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, s
 // open waits with the request for which the ticket was taken, until it is decided or can
 // tell its place. If the client hangs up, the ticket leaves.
 func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Duration) {
-	defer response.StopTimeouts(w, r)()
+	defer turn.StopTimeouts(w, r)()
 	t.await(r.Context(), atMost)
 	t.Place()
 	if err := r.Context().Err(); err != nil {
@@ -109,7 +109,7 @@ func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Durati
 
 // answerPlace answers the script of a page. A browser may have no ticket.
 func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
-	restart := response.StopTimeouts(w, r)
+	restart := turn.StopTimeouts(w, r)
 	var text []byte
 	switch {
 	case t == nil:

@@ -1,6 +1,8 @@
-package response
+package turn
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"time"
 
@@ -17,7 +19,7 @@ func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
 		return func() {}
 	}
-	stopped, client := time.Now(), http.NewResponseController(innermost(w))
+	stopped, client := time.Now(), Client(w)
 	_ = client.SetReadDeadline(time.Time{}) // an error: there are none
 	_ = client.SetWriteDeadline(time.Time{})
 	return func() {
@@ -47,4 +49,45 @@ func deadlineIn(timeout caddy.Duration) time.Time {
 		return time.Time{}
 	}
 	return time.Now().Add(time.Duration(timeout))
+}
+
+// Client is net/http's own writer to a client, below all wrappers of Caddy, which are not
+// made for two goroutines.
+func Client(w http.ResponseWriter) *http.ResponseController {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return http.NewResponseController(w)
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
+type connKey struct{}
+
+// KeepConnections lets the requests of a server know their connections.
+func KeepConnections(s *caddyhttp.Server) {
+	s.RegisterConnContext(func(ctx context.Context, conn net.Conn) context.Context {
+		if ctx.Value(connKey{}) != nil { // another handler has registered, too
+			return ctx
+		}
+		return context.WithValue(ctx, connKey{}, conn)
+	})
+}
+
+// Past is a deadline that ends what blocks on the client.
+var Past = time.Unix(1, 0)
+
+// resetTime is how long the reset of an HTTP/2 stream may take.
+const resetTime = time.Second
+
+// CutWrites ends a write to the client, since the context has ended. Over HTTP/2, it resets
+// the stream. A client that reads nothing at all keeps the reset from being written; then
+// its connection ends.
+func (c *Context) CutWrites(w http.ResponseWriter) {
+	_ = Client(w).SetWriteDeadline(Past)
+	conn, ok := c.outer.Value(connKey{}).(net.Conn)
+	if revoked := c.Revoked(); ok && revoked != nil && time.Since(revoked.Time) > resetTime {
+		_ = conn.SetWriteDeadline(Past)
+	}
 }

@@ -1,0 +1,165 @@
+// Package turn has the context of a request that holds a turn, and what a revocation does:
+// it ends the context, the turns that the request has taken inside, and what blocks on the
+// client.
+package turn
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Context is the context of a request: one while the next handlers run, and again the
+// outer one afterwards, which is that of error routes. Init prepares it, Begin puts the
+// request inside, and End ends the turn.
+type Context struct {
+	outer  context.Context
+	inside context.Context // of the next handlers
+	cancel context.CancelCauseFunc
+
+	// OutlivesClient reports whether the handlers go on when the client has gone.
+	OutlivesClient bool
+
+	ending  sync.Mutex    // keeps the turn from ending during an interruption
+	state   atomic.Uint32 // waiting, inside, or over; it only grows
+	revoked atomic.Pointer[Revocation]
+	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
+}
+
+const (
+	waiting = iota // or arriving: it has no turn yet
+	inside
+	over
+)
+
+// Revocation is why and when a turn was taken back.
+type Revocation struct {
+	Cause error
+	Time  time.Time
+}
+
+type contextKey struct{}
+
+// Init prepares the context of a request that is going to wait. With finish, it outlives
+// the client: a PHP script does not stop when its client hangs up, and the next request
+// must not enter before the script has ended. It never outlives a turn that the request
+// holds already.
+func (c *Context) Init(r *http.Request, finish bool) {
+	c.outer, c.OutlivesClient = r.Context(), finish
+	parent := c.outer
+	if finish {
+		parent = context.WithoutCancel(parent)
+	}
+	c.inside, c.cancel = context.WithCancelCause(parent)
+	if around, ok := c.outer.Value(contextKey{}).(*Context); ok {
+		around.inner.Store(c)
+		if revoked := around.Revoked(); revoked != nil {
+			c.Revoke(revoked.Cause)
+		}
+	}
+}
+
+// Begin puts the request inside. It changes the request in place: Caddy's placeholders
+// know it by its address, and would not see what the handlers do to a copy. It is never
+// changed back, because a proxy's transport may still read it. A function of its own keeps
+// its copy of the request off the stack while the handlers run.
+//
+//go:noinline
+func (c *Context) Begin(r *http.Request) {
+	c.state.Store(inside)
+	*r = *r.WithContext(c)
+}
+
+var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
+
+// End ends the turn, or the wait for it. It reports whether the request was inside.
+func (c *Context) End() bool {
+	c.cancel(errOver)
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	return c.state.CompareAndSwap(inside, over) // afterwards: a context whose Done is closed has an Err
+}
+
+// Inside reports whether the request is inside.
+func (c *Context) Inside() bool { return c.state.Load() == inside }
+
+// Over reports whether the turn has ended.
+func (c *Context) Over() bool { return c.state.Load() == over }
+
+// Revoke takes the turn back, and those that the request has taken inside it. It ends when
+// the handlers have returned. Only the first call has an effect, and reports true.
+//
+// The next handlers must take it for an ordinary cancellation: reverse_proxy would
+// otherwise count a failure of the upstream, and try again while it holds the turn.
+func (c *Context) Revoke(cause error) bool {
+	if c.Over() || !c.revoked.CompareAndSwap(nil, &Revocation{cause, time.Now()}) {
+		return false
+	}
+	c.cancel(fmt.Errorf("%w (%w)", cause, context.Canceled))
+	if inner := c.inner.Load(); inner != nil {
+		inner.Revoke(cause)
+	}
+	return true
+}
+
+// Revoked is the revocation of the turn, or nil.
+func (c *Context) Revoked() *Revocation { return c.revoked.Load() }
+
+// EndWithClient lets the context of the next handlers end with the client after all.
+func (c *Context) EndWithClient() {
+	c.OutlivesClient = false
+	context.AfterFunc(c.outer, func() { c.cancel(context.Canceled) })
+}
+
+// interruptTime is how often what blocks on the client is interrupted.
+const interruptTime = 50 * time.Millisecond
+
+// Interrupt calls a function when the context has ended before the handlers. It does so
+// again and again until the turn ends: Caddy sets other deadlines before reads and writes.
+// Afterwards, the client's writer must not be used.
+func (c *Context) Interrupt(cut func()) (stop func() bool) {
+	return context.AfterFunc(c.inside, func() {
+		for c.interruptOnce(cut) {
+			time.Sleep(interruptTime)
+		}
+	})
+}
+
+func (c *Context) interruptOnce(cut func()) (again bool) {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if again = context.Cause(c.inside) != errOver && !c.Over(); again {
+		cut()
+	}
+	return again
+}
+
+func (c *Context) current() context.Context {
+	if c.Over() {
+		return c.outer
+	}
+	return c.inside
+}
+
+// Deadline implements [context.Context].
+func (c *Context) Deadline() (time.Time, bool) { return c.current().Deadline() }
+
+// Done implements [context.Context].
+func (c *Context) Done() <-chan struct{} { return c.current().Done() }
+
+// Err implements [context.Context].
+func (c *Context) Err() error { return c.current().Err() }
+
+// Value implements [context.Context].
+func (c *Context) Value(key any) any {
+	if key == (contextKey{}) && c.Inside() {
+		return c
+	}
+	return c.current().Value(key)
+}
+
+// Interface guards
+var _ context.Context = (*Context)(nil)

@@ -1,0 +1,60 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http/httptest"
+	"testing"
+)
+
+// begin puts a request inside that comes with a context.
+func begin(ctx context.Context, finish bool) *Context {
+	c, r := new(Context), httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+	c.Init(r, finish)
+	c.Begin(r)
+	return c
+}
+
+// A revocation reaches the turns inside, whether they begin before it or after it. Bug: an
+// outer queue's hold_timeout had no effect behind an inner one.
+func TestNestedRevocation(t *testing.T) {
+	for _, finish := range []bool{true, false} {
+		outer := begin(t.Context(), true)
+		before := begin(context.WithValue(outer, new(int), 1), finish)
+		if !outer.Revoke(io.EOF) || outer.Revoke(io.ErrNoProgress) {
+			t.Error("not the first revocation counts")
+		}
+		after := begin(outer, finish)
+		for _, c := range []*Context{outer, before, after} {
+			if cause := context.Cause(c); !errors.Is(cause, io.EOF) || !errors.Is(cause, context.Canceled) || c.Revoked().Cause != io.EOF {
+				t.Errorf("finish %t: %v, revoked %v", finish, cause, c.Revoked())
+			}
+		}
+		if !after.End() || after.End() || !outer.End() || outer.Err() != nil {
+			t.Errorf("after the turn: over %t, %v", outer.Over(), outer.Err())
+		}
+	}
+}
+
+// A turn that has ended cannot be revoked, and is not that of another one inside.
+func TestRevokedTooLate(t *testing.T) {
+	outer := begin(t.Context(), true)
+	outer.End()
+	inner := begin(outer, true)
+	if outer.Revoke(io.EOF) || inner.Revoked() != nil || inner.Err() != nil {
+		t.Errorf("revoked: %v", inner.Revoked())
+	}
+}
+
+// When the turn has ended, nothing is interrupted any more: net/http panics if a deadline
+// is set for a request that it has served. Needs the race detector.
+func TestNoInterruptionAfterTheTurn(t *testing.T) {
+	for range 200 {
+		c, writer := begin(t.Context(), true), new(int)
+		c.Interrupt(func() { *writer++ })
+		c.Revoke(io.EOF)
+		c.End()
+		writer = nil
+	}
+}
