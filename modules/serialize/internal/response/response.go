@@ -237,7 +237,7 @@ func (b *Response) cutWrites() {
 // read deadline ends the request's context, and the error routes need that.
 func (b *Response) cutUpload() {
 	if b.uploads() {
-		_ = turn.Client(b.w).SetReadDeadline(turn.Past)
+		b.turn.CutReads(b.w, b.major)
 	}
 }
 

@@ -81,6 +81,15 @@ var Past = time.Unix(1, 0)
 // resetTime is how long the reset of an HTTP/2 stream may take.
 const resetTime = time.Second
 
+// CutReads ends a read of the body, since the context has ended. net/http takes that for
+// the end of an HTTP/1 client, which is still there and waits for its answer.
+func (c *Context) CutReads(w http.ResponseWriter, major int) {
+	if _, nested := c.outer.Value(contextKey{}).(*Context); major == 1 && !nested && c.outer.Err() == nil {
+		c.after = context.WithoutCancel(c.outer)
+	}
+	_ = Client(w).SetReadDeadline(Past)
+}
+
 // CutWrites ends a write to the client, since the context has ended. Over HTTP/2, it resets
 // the stream. A client that reads nothing at all keeps the reset from being written; then
 // its connection ends.

@@ -18,6 +18,7 @@ import (
 type Context struct {
 	outer  context.Context
 	inside context.Context // of the next handlers
+	after  context.Context // of error routes
 	cancel context.CancelCauseFunc
 
 	// OutlivesClient reports whether the handlers go on when the client has gone.
@@ -48,7 +49,7 @@ type contextKey struct{}
 // must not enter before the script has ended. It never outlives a turn that the request
 // holds already.
 func (c *Context) Init(r *http.Request, finish bool) {
-	c.outer, c.OutlivesClient = r.Context(), finish
+	c.outer, c.after, c.OutlivesClient = r.Context(), r.Context(), finish
 	parent := c.outer
 	if finish {
 		parent = context.WithoutCancel(parent)
@@ -139,7 +140,7 @@ func (c *Context) interruptOnce(cut func()) (again bool) {
 
 func (c *Context) current() context.Context {
 	if c.Over() {
-		return c.outer
+		return c.after
 	}
 	return c.inside
 }

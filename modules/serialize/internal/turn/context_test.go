@@ -58,3 +58,16 @@ func TestNoInterruptionAfterTheTurn(t *testing.T) {
 		writer = nil
 	}
 }
+
+// Bug: net/http takes the end of an HTTP/1 upload for that of its client. So a proxy in the
+// error routes answered 499 to one that was there, in place of 504.
+func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
+	client, gone := context.WithCancel(t.Context())
+	c := begin(client, true)
+	c.Revoke(io.EOF)
+	c.CutReads(httptest.NewRecorder(), 1)
+	gone()
+	if c.End(); c.Err() != nil {
+		t.Error(c.Err())
+	}
+}
