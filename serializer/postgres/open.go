@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,13 +41,16 @@ const DefaultNamespace = "orderly"
 // being requested. If that fails, they are refused with [serializer.ReasonStorage] until
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
-	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
+	o.TTL, o.Namespace = cmp.Or(o.TTL, lease.DefaultTTL), cmp.Or(o.Namespace, DefaultNamespace)
 	server, err := parseURL(o.URL)
+	if !utf8.ValidString(o.Namespace) || strings.Contains(o.Namespace, "\x00") {
+		err = fmt.Errorf("namespace %q; expected UTF-8 without zero bytes", o.Namespace)
+	}
 	if err = cmp.Or(err, lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening postgres store: %w", err)
 	}
 	st := &Store{
-		namespace: cmp.Or(o.Namespace, DefaultNamespace),
+		namespace: o.Namespace,
 		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
 		server:    server,
 	}
@@ -56,22 +61,32 @@ func Open(o Options) (*Store, error) {
 	return st, nil
 }
 
-// connectTime bounds the attempt to connect to one host.
-const connectTime = 2 * time.Second
+var errSpecial = errors.New("the URL cannot be read; write special characters in it as % codes, such as %40 for @ in a password")
 
 // parseURL reads a URL for connections that work through any pooler: nothing is prepared,
-// and each request is one message. See exchange.
+// and each request is one message. See exchange. Errors show nothing of the password.
 func parseURL(url string) (*pgx.ConnConfig, error) {
-	if url == "" {
-		return nil, errors.New("no URL")
+	scheme, rest, _ := strings.Cut(url, "://")
+	login, place, hasLogin := strings.Cut(rest, "@")
+	switch {
+	case scheme != "postgres" && scheme != "postgresql":
+		return nil, errors.New("expected a URL such as postgres://orderly:secret@10.0.0.1/shop")
+	case hasLogin && (strings.ContainsAny(login, "/?#") || strings.Contains(place, "@")):
+		return nil, errSpecial // otherwise, a part of the password would count as something else
 	}
 	server, err := pgx.ParseConfig(url)
 	if err != nil {
-		return nil, err // without the password
+		text := err.Error() // the URL in backquotes, and the reason
+		if text = text[strings.LastIndex(text, "`")+1:]; strings.Contains(text, "parse as URL") {
+			return nil, errSpecial
+		}
+		return nil, errors.New("the URL cannot be used" + text)
 	}
 	server.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol
-	server.ConnectTimeout = cmp.Or(server.ConnectTimeout, connectTime)
-	if server.ValidateConnect == nil { // target_session_attrs
+	server.RuntimeParams["client_encoding"] = "UTF8" // this, and the next one, are what that mode needs
+	server.RuntimeParams["standard_conforming_strings"] = "on"
+	server.ConnectTimeout = cmp.Or(server.ConnectTimeout, 2*time.Second) // for each host
+	if server.ValidateConnect == nil {                                   // target_session_attrs
 		server.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
 	if server.RuntimeParams["application_name"] == "" {

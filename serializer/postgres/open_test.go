@@ -1,0 +1,42 @@
+package postgres
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Bugs: parts of passwords were in the errors of malformed URLs, and in the log. A namespace that
+// PostgreSQL cannot keep was refused only by the server, again and again.
+func TestInvalidOptions(t *testing.T) {
+	const special = "such as %40 for @"
+	for url, want := range map[string]string{
+		"":                                     "expected a URL such as postgres://",
+		"mysql://u:hunter@a":                   "expected a URL such as postgres://",
+		"host=a password=hunter":               "expected a URL such as postgres://",
+		"postgres://u:x/hunter@a/b":            special,
+		"postgres://u:1/hunter@a/b":            special,
+		"postgres://u:x?hunter@a/b":            special,
+		"postgres://u:x#hunter@a/b":            special,
+		"postgres://u:x@hunter@a/b":            special,
+		"postgres://u:hunter%zz@a/b":           special,
+		"postgres://a/b?password=x&hunter":     special,
+		"postgres://a/b?password=x`: y&hunter": special,
+		"postgres://u:hunter@a:b/c":            "invalid port",
+		"postgres://u:hunter@a/c?sslmode=none": "sslmode is invalid",
+	} {
+		if _, err := parseURL(url); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter") {
+			t.Errorf("%s: %v; expected %q", url, err, want)
+		}
+	}
+	for want, o := range map[string]Options{
+		"such as postgres://":  {},
+		"time to live 1s":      {URL: "postgres://a/b", TTL: time.Second},
+		`namespace "a\x00"`:    {URL: "postgres://a/b", Namespace: "a\x00"},
+		`namespace "\xff"; ex`: {URL: "postgres://a/b", Namespace: "\xff"},
+	} {
+		if _, err := Open(o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; expected %s", err, want)
+		}
+	}
+}
