@@ -439,14 +439,14 @@ func TestRenewalsAreDurable(t *testing.T) {
 	server := testpostgres.Start(t, "synchronous_commit=off", "wal_writer_delay=10s")
 	link := startRelay(t, server.Addr)
 	enterSoon(t, open(t, Options{URL: link.url(), TTL: 4 * time.Second}))
-	ends := func() string { return server.Query("orderly", "SELECT max(ends) FROM orderly_sessions") }
-	begun := ends()
-	wait.Until(t, "the lease is renewed", func() bool { return ends() != begun })
+	renewals := func() string { return server.Query("orderly", "SELECT max(renewals) FROM orderly_sessions") }
+	begun := renewals()
+	wait.Until(t, "the lease is renewed", func() bool { return renewals() != begun })
 	link.set(func() { link.parted = true })
-	renewed := ends()
+	renewed := renewals()
 	server.Kill()
 	server.Run()
-	if after := ends(); after != renewed {
-		t.Errorf("the lease ended at %s before a crash, and at %s afterwards", renewed, after)
+	if after := renewals(); after != renewed {
+		t.Errorf("the lease was renewed %s times before a crash, and %s times afterwards", renewed, after)
 	}
 }

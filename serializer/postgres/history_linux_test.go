@@ -13,6 +13,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
@@ -127,6 +128,7 @@ type besieged struct {
 
 func besiege(t *testing.T) *besieged {
 	b := &besieged{t: t, primary: testpostgres.Start(t)}
+	makeSettable(b.primary)
 	b.standby = b.primary.Standby(testpostgres.Dir(t))
 	for i := range 3 {
 		link := startRelay(t, b.primary.Addr)
@@ -191,6 +193,13 @@ func (b *besieged) faults() map[string]func() {
 		"tables locked": func() {
 			b.primary.Query("orderly", "BEGIN; LOCK orderly_tickets; SELECT pg_sleep(3); COMMIT")
 			b.primary.Query("orderly", "VACUUM FULL orderly_tickets")
+		},
+		"the clock set forward": func() { // if set back, a standby's tokens would be smaller than lost ones
+			ahead := b.primary.Query("orderly", "UPDATE test.clock SET ahead = ahead + '1 hour' RETURNING ahead")
+			wait.Until(b.t, "the standby knows", func() bool {
+				known, err := b.standby.TryQuery("orderly", "SELECT ahead FROM test.clock")
+				return err == nil && known == ahead
+			})
 		},
 		"conflicts": func() {
 			b.primary.Query("orderly", `CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN

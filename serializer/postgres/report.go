@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"time"
@@ -45,15 +46,12 @@ func (s *session) report(w *work, a *answer) error {
 		return nil
 	}
 	s.reportRowsLocked(a, w.full)
-	s.version, s.trimmed = a.last, a.trimmed
+	s.version = a.last
 	if w.ends {
-		s.due = time.Time{}
-	}
-	if a.due != nil {
-		s.due = time.Now().Add(time.Duration(*a.due) * time.Microsecond)
-	}
-	if a.count != nil && *a.count != len(s.Tickets)+len(s.Leaving) {
-		s.version = -1 // somebody has deleted rows
+		s.due = time.Now().Add(min(s.store.others.See(a.others), time.Duration(a.due)*time.Microsecond))
+		if a.count != len(s.Tickets)+len(s.Leaving) {
+			s.version = -1 // somebody has deleted rows
+		}
 	}
 	for _, c := range w.changes {
 		c.done <- nil
@@ -66,7 +64,8 @@ func (s *session) report(w *work, a *answer) error {
 func (s *session) reportRowsLocked(a *answer, full bool) {
 	keys, pauses := make(map[string]bool), make(map[string]bool)
 	for _, p := range a.pauses {
-		name, until := string(p.Name), time.Time{}
+		text, _ := hex.DecodeString(p.Name) // the server has encoded it
+		name, until := string(text), time.Time{}
 		if p.Until != nil {
 			until = time.UnixMicro(*p.Until).UTC()
 		}

@@ -10,18 +10,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// What limits the rows of tickets that are out, in microseconds: they are kept so long, and
-// deleted so often.
-const trimAfter, trimEvery = 10_000_000, 10_000_000
-
 // answer is what a round has read, all at one moment.
 type answer struct {
 	last, trimmed int64
 	timeline      string
 	position      int64
-	stands        bool   // the session
-	due           *int64 // microseconds to the next end of a lease or pause; nil if there is none
-	count         *int   // of tickets, if they were counted
+	stands        bool  // the session
+	due           int64 // microseconds to the next end of a pause
+	count         int   // of tickets
+	others        []lease.Heartbeat
 	tickets       []row
 	pauses        []pause
 }
@@ -39,7 +36,7 @@ func (r *row) key() string { return strconv.FormatUint(r.Number, 10) }
 
 // pause is a row of the table of pauses. Its time is zero if it is over.
 type pause struct {
-	Name  []byte
+	Name  string // in hexadecimal
 	Until *int64 // microseconds since 1970
 }
 
@@ -79,19 +76,15 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		return
 	}
 	message, tells := w.message()
-	beginDurable(tx)
-	defer tx.Queue("COMMIT")
-	if w.trim == 0 && !w.due && !w.states() {
-		tx.Queue(statements["leave"], s.store.namespace, w.leaving, s.channel, message)
-		return
-	}
 	numbers := 1
 	for _, c := range w.changes {
 		numbers += c.tickets
 	}
+	tx.Queue(statements["begin"])
 	tx.Queue(statements["lock"], s.store.namespace, numbers)
 	if w.due {
-		tx.Queue(statements["end sessions"], s.store.namespace)
+		ids, renewals := s.store.others.Stale()
+		tx.Queue(statements["end sessions"], ids, renewals)
 		tx.Queue(statements["end tickets"], s.store.namespace)
 		tx.Queue(statements["end pauses"], s.store.namespace)
 	}
@@ -111,26 +104,30 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		})
 	}
 	if tells {
-		tx.Queue("SELECT pg_notify($1, $2)", s.channel, message)
+		tx.Queue("NOTIFY " + s.channel + ", '" + message + "'") // of numbers
 	}
+	tx.Queue("COMMIT")
 }
 
 // read adds the requests that read what has changed.
 func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
-	tx.Queue("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") //nolint:dupword // SQL
+	tx.Queue(statements["begin reading"])
 	tx.Queue(statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.stands)
 	})
 	if w.ends {
-		tx.Queue(statements["read ends"], s.namespace, s.id, w.count).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
+		collect(tx.Queue(statements["read leases"], s.store.namespace, s.id), &a.others)
+		tx.Queue(statements["read ends"], s.namespace).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
 	}
-	tx.Queue(statements["read tickets"], s.namespace, s.version).Query(func(rows pgx.Rows) (err error) {
-		a.tickets, err = pgx.CollectRows(rows, pgx.RowToStructByPos[row])
-		return err
-	})
-	tx.Queue(statements["read pauses"], s.namespace, s.version).Query(func(rows pgx.Rows) (err error) {
-		a.pauses, err = pgx.CollectRows(rows, pgx.RowToStructByPos[pause])
-		return err
-	})
+	collect(tx.Queue(statements["read tickets"], s.namespace, s.version), &a.tickets)
+	collect(tx.Queue(statements["read pauses"], s.namespace, s.version), &a.pauses)
 	tx.Queue("COMMIT")
+}
+
+// collect has the rows of an answer appear in a slice of structs.
+func collect[T any](request *pgx.QueuedQuery, into *[]T) {
+	request.Query(func(rows pgx.Rows) (err error) {
+		*into, err = pgx.CollectRows(rows, pgx.RowToStructByPos[T])
+		return err
+	})
 }

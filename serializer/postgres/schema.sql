@@ -9,16 +9,15 @@ CREATE TABLE IF NOT EXISTS orderly_namespaces (
     history text NOT NULL,                         -- which server wrote it, and its timeline
     -- Only who may read this can notify others.
     channel text NOT NULL DEFAULT 'orderly_' || replace(gen_random_uuid()::text, '-', ''),
-    opens   timestamptz NOT NULL DEFAULT '-infinity' -- no session begins before
+    longest bigint NOT NULL                        -- ttl of a session so far
 ) WITH (fillfactor = 50);
 
 CREATE TABLE IF NOT EXISTS orderly_sessions (      -- the leases of processes
-    id        bigint PRIMARY KEY,
+    id        bigint PRIMARY KEY,                  -- below zero: stands for all that were lost
     namespace bigint NOT NULL,
-    epoch     bigint NOT NULL,
     owner     text NOT NULL,
-    ttl       interval NOT NULL,
-    ends      timestamptz NOT NULL,
+    ttl       bigint NOT NULL,                     -- in microseconds
+    renewals  bigint NOT NULL DEFAULT 0,           -- while it moves, the process lives
     serial    bigint NOT NULL DEFAULT 0            -- of its last ticket
 ) WITH (fillfactor = 50);
 

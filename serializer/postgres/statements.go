@@ -20,8 +20,10 @@ func parseStatements(file string) map[string]string {
 	found := make(map[string]string)
 	for part := range strings.SplitSeq(file, "\n-- : ") {
 		name, text, _ := strings.Cut(part, "\n")
-		text = strings.ReplaceAll(text, ":history", found["history"])
-		found[name] = onOneLine(strings.ReplaceAll(text, ":timeline", found["timeline"]))
+		for _, part := range []string{"durable", "timeline", "history"} {
+			text = strings.ReplaceAll(text, ":"+part, found[part])
+		}
+		found[name] = onOneLine(text)
 	}
 	return found
 }

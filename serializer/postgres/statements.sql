@@ -1,5 +1,9 @@
 -- The statements of the store. A line that begins with "-- :" names what follows.
--- "history" and "timeline" stand for the statements of these names.
+-- "durable", "history" and "timeline" stand for the statements of these names.
+
+-- : durable
+-- True. The transaction waits for the server's disk, even if it would not by default.
+CASE current_setting('synchronous_commit') WHEN 'off' THEN set_config('synchronous_commit', 'on', true) ELSE '' END IS NOT NULL
 
 -- : timeline
 -- A promoted standby has another timeline, and so has a server restored to a moment.
@@ -9,27 +13,40 @@ left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)
 -- Which server this is, and which timeline.
 ((SELECT system_identifier FROM pg_control_system()) || '/' || :timeline)
 
+-- : begin
+-- Each statement sees what was committed before it, whatever the default.
+BEGIN ISOLATION LEVEL READ COMMITTED
+
+-- : begin reading
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
 -- : add namespace
-INSERT INTO orderly_namespaces (name, history) VALUES ($1, :history) ON CONFLICT (name) DO NOTHING
+INSERT INTO orderly_namespaces (name, history, longest) VALUES ($1, :history, $2::bigint)
+ON CONFLICT (name) DO UPDATE SET longest = excluded.longest WHERE orderly_namespaces.longest < excluded.longest
 
 -- : lock
 -- Locks the row of a namespace and takes $2 numbers. They are at least the time, so they
 -- grow even if commits are lost.
 UPDATE orderly_namespaces
 SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $2::bigint
-WHERE name = $1
+WHERE name = $1 AND :durable
 
 -- : begin epoch
--- If commits may be missing: all sessions end, and none begins for the longest lease. An
--- answer may have shown that, in an epoch before $3, or the row is not the one with the channel $4.
-UPDATE orderly_namespaces n
-SET epoch = epoch + 1, history = :history, opens = clock_timestamp() +
-    greatest($2::bigint * interval '1 microsecond', (SELECT max(ttl) FROM orderly_sessions s WHERE s.namespace = n.id))
-WHERE name = $1 AND (history <> :history OR epoch < $3 OR channel <> coalesce(nullif($4, ''), channel))
+-- If commits may be missing, one row takes the place of all sessions. Nobody renews it, and none
+-- begins until it has ended, after the longest lease. An answer may have shown that commits are
+-- missing, in an epoch before $2, or the row is not the one with the channel $3.
+WITH n AS (
+    UPDATE orderly_namespaces SET epoch = greatest(epoch + 1, $2), history = :history
+    WHERE name = $1 AND (history <> :history OR epoch < $2 OR channel <> coalesce(nullif($3, ''), channel))
+    RETURNING id, longest),
+lost AS (DELETE FROM orderly_sessions s USING n WHERE s.namespace = n.id AND s.id > 0)
+INSERT INTO orderly_sessions AS s (id, namespace, owner, ttl) SELECT -id, id, 'lost', longest FROM n
+ON CONFLICT (id) DO UPDATE SET renewals = s.renewals + 1, ttl = excluded.ttl
 
 -- : end sessions
-DELETE FROM orderly_sessions s USING orderly_namespaces n
-WHERE n.name = $1 AND s.namespace = n.id AND (s.ends <= clock_timestamp() OR s.epoch < n.epoch)
+-- Those whose counters have not moved since somebody began to watch them.
+DELETE FROM orderly_sessions s USING unnest($1::bigint[], $2::bigint[]) AS stale (id, renewals)
+WHERE s.id = stale.id AND s.renewals = stale.renewals
 
 -- : end tickets
 -- Of ended sessions, also of one that an operator has deleted.
@@ -42,28 +59,26 @@ UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM ord
 WHERE n.name = $1 AND p.namespace = n.id AND p.ends <= clock_timestamp()
 
 -- : begin session
-INSERT INTO orderly_sessions (id, namespace, epoch, owner, ttl, ends)
-SELECT last, id, epoch, $2, $3::bigint * interval '1 microsecond', clock_timestamp() + $3::bigint * interval '1 microsecond'
-FROM orderly_namespaces WHERE name = $1 AND opens <= clock_timestamp()
+INSERT INTO orderly_sessions (id, namespace, owner, ttl)
+SELECT last, id, $2, $3 FROM orderly_namespaces n
+WHERE name = $1 AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = -n.id)
 
 -- : opening
--- The microseconds until sessions may begin, and what a session needs to know. Its ID is 0 if
--- it has not begun.
-SELECT (extract(epoch FROM greatest(opens, clock_timestamp()) - clock_timestamp()) * 1000000)::bigint,
-    :timeline, channel, coalesce(s.id, 0), n.id, n.epoch
+-- What a session needs to know. Its ID is 0 if it has not begun.
+SELECT :timeline, channel, coalesce(s.id, 0), n.id, n.epoch
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last WHERE n.name = $1
 
 -- : renew
-UPDATE orderly_sessions SET ends = clock_timestamp() + ttl WHERE id = $1 AND ends > clock_timestamp() RETURNING id
+UPDATE orderly_sessions SET renewals = renewals + 1 WHERE id = $1 AND :durable RETURNING id
 
 -- : end session
-UPDATE orderly_sessions SET ends = clock_timestamp() WHERE id = $1
+DELETE FROM orderly_sessions WHERE id = $1
 
 -- : insert
 -- Inserts the tickets from serial number $3 on, unless it was done before.
 WITH mine AS (
     UPDATE orderly_sessions SET serial = $3::bigint + $4 - 1
-    WHERE id = $2 AND namespace = $1 AND serial < $3 AND ends > clock_timestamp() RETURNING id)
+    WHERE id = $2 AND namespace = $1 AND serial < $3 RETURNING id)
 INSERT INTO orderly_tickets (namespace, number, version, session, serial, record)
 SELECT n.id, n.last - $4 + t.i, n.last, mine.id, $3::bigint + t.i - 1, t.record
 FROM mine, orderly_namespaces n, unnest($5::json[]) WITH ORDINALITY AS t (record, i)
@@ -73,20 +88,9 @@ WHERE n.id = $1
 UPDATE orderly_tickets t SET gone = true, version = n.last FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT t.gone
 
--- : leave
--- Lock, take out and notify at once, which is faster. A concurrent change makes the server
--- look at the rows again.
-WITH n AS (
-    UPDATE orderly_namespaces
-    SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 1
-    WHERE name = $1 RETURNING id, last),
-out AS (
-    UPDATE orderly_tickets t SET gone = true, version = n.last FROM n
-    WHERE t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT t.gone)
-SELECT pg_notify($3, $4) FROM n
-
 -- : trim
-WITH n AS (UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed < $2)
+WITH n AS (UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed < $2),
+over AS (DELETE FROM orderly_pauses WHERE namespace = $1 AND version <= $2 AND until IS NULL)
 DELETE FROM orderly_tickets WHERE namespace = $1 AND version <= $2 AND gone
 
 -- : set inside
@@ -108,19 +112,25 @@ UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM ord
 WHERE n.id = $1 AND p.namespace = n.id AND p.name = $2::bytea AND p.until IS NOT NULL
 
 -- : read state
-SELECT n.last, n.trimmed, :timeline, pg_current_wal_flush_lsn() - '0/0', coalesce(s.ends > clock_timestamp(), false)
+SELECT n.last, n.trimmed, :timeline, pg_current_wal_flush_lsn() - '0/0', s.id IS NOT NULL
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.id = $2 WHERE n.id = $1
 
+-- : read leases
+-- Of all sessions but $2.
+SELECT s.id, s.renewals, s.ttl FROM orderly_sessions s JOIN orderly_namespaces n ON n.id = s.namespace
+WHERE n.name = $1 AND s.id <> $2
+
 -- : read ends
--- The microseconds until the next lease or pause ends, and the number of tickets if $3.
-SELECT (extract(epoch FROM least(
-        (SELECT min(ends) FROM orderly_sessions WHERE namespace = $1 AND id <> $2),
-        (SELECT min(ends) FROM orderly_pauses WHERE namespace = $1)) - clock_timestamp()) * 1000000)::bigint,
-    CASE WHEN $3 THEN (SELECT count(*) FROM orderly_tickets t WHERE t.namespace = $1 AND NOT gone) END
+-- The microseconds until the next pause ends, at most an hour, and the number of tickets. There is
+-- something to end at once if an operator has deleted the session of a ticket.
+SELECT CASE WHEN count(*) > count(s.id) THEN 0 ELSE
+        (SELECT least(extract(epoch FROM min(ends) - clock_timestamp()), 3600) * 1000000 FROM orderly_pauses WHERE namespace = $1)
+    END::bigint, count(*)
+FROM orderly_tickets t LEFT JOIN orderly_sessions s ON s.id = t.session WHERE t.namespace = $1 AND NOT gone
 
 -- : read tickets
 SELECT number, session, serial, record::text, inside::int + 2 * evict::int, gone FROM orderly_tickets
 WHERE namespace = $1 AND version > $2 AND NOT (gone AND $2::bigint < 0) ORDER BY number
 
 -- : read pauses
-SELECT name, (extract(epoch FROM until) * 1000000)::bigint FROM orderly_pauses WHERE namespace = $1 AND version > $2
+SELECT encode(name, 'hex'), (extract(epoch FROM until) * 1000000)::bigint FROM orderly_pauses WHERE namespace = $1 AND version > $2

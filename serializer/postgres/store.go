@@ -37,10 +37,11 @@ import (
 // for. The requests of a round are one message. The server carries it out whether
 // or not the process still lives, so nobody can stop while it holds the lock.
 //
-// All tickets of a process belong to its session, a row with the end of its lease by the
-// server's clock. Whoever finds a session ended takes its tickets out. Its process has
-// given up before; see package lease. A second connection renews the lease, so that a
-// round that waits for a lock does not cost it.
+// All tickets of a process belong to its session, a row with a counter that each renewal of
+// the lease increments, on a second connection. Others see on their own clocks that it does
+// not move for the time to live. They end the session, unless the counter has moved, and take
+// its tickets out. Its process has given up before; see package lease. No clock of the server
+// ends a lease.
 //
 // A commit whose answer is lost may have happened, or may happen later. Each ticket has a
 // serial number in its session, whose row knows the last one. So the request is repeated,
@@ -48,8 +49,8 @@ import (
 //
 // Each answer says which server gave it, its timeline, and its position in the
 // write-ahead log. If a standby was promoted or a copy restored, commits may be missing.
-// Whoever notices ends all sessions, and none begins for the longest lease. By then, all
-// processes have noticed, or their leases have ended.
+// Whoever notices ends all sessions, and puts a row in their place that nobody renews. No
+// session begins until it has ended. By then, all processes have noticed, or given up.
 //
 // # Why it is safe, and how far
 //
@@ -76,6 +77,7 @@ type Store struct {
 	patience  time.Duration // for the answer to a request
 	server    *pgx.ConnConfig
 	channel   string // of the namespace, as the last session knows it
+	others    lease.Observer
 
 	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 }

@@ -25,21 +25,18 @@ func newChange(statement string, args ...any) *change {
 
 // work is what a round carries out.
 type work struct {
-	leaving     []string
-	changes     []*change
-	reads       bool  // what has changed, too
-	full        bool  // read everything
-	ends, count bool  // read when leases and pauses end, and count the tickets
-	due         bool  // a lease or a pause may have ended
-	trim        int64 // delete what was out by this version; 0 deletes nothing
+	leaving []string
+	changes []*change
+	reads   bool  // what has changed, too
+	full    bool  // read everything
+	ends    bool  // read when leases and pauses end, and count the tickets
+	due     bool  // a lease or a pause may have ended
+	trim    int64 // delete what was out by this version; 0 deletes nothing
 }
 
-// states reports whether there are statements to carry out.
-func (w *work) states() bool {
-	return slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
+func (w *work) writes() bool {
+	return w.due || len(w.leaving) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
 }
-
-func (w *work) writes() bool { return w.due || len(w.leaving) > 0 || w.states() }
 
 // message is what others are told: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
@@ -61,19 +58,16 @@ func (s *session) takeWork() *work {
 		full: s.version < 0, due: !s.due.IsZero() && !now.Before(s.due),
 	}
 	s.changes = nil
-	if w.writes() && s.version-s.trimmed > trimAfter+trimEvery {
-		w.trim = s.version - trimAfter
-	}
 	if w.writes() {
 		s.changedAt = now
+	}
+	if w.writes() && now.Sub(s.trimmedAt) >= trimEvery {
+		w.trim, s.old, s.trimmedAt = s.old, max(s.version, 0), now
 	}
 	// With notifications, a round that only takes tickets out need not read.
 	w.reads = !s.listening || w.full || w.due || len(w.changes) > 0 || len(w.leaving) == 0 || now.Sub(s.endsAt) >= listenPoll
 	if w.reads && (w.due || now.Sub(s.endsAt) >= listenPoll) {
 		w.ends, s.endsAt = true, now
-	}
-	if w.ends && now.Sub(s.counted) >= st.TTL/4 {
-		w.count, s.counted = true, now
 	}
 	return w
 }
@@ -112,12 +106,13 @@ func (s *session) work() {
 	}
 }
 
-// How often a session reads what has changed while nothing wakes it.
+// How often a session reads what has changed while nothing wakes it, and deletes rows.
 const (
 	idlePoll   = time.Second            // nobody here waits for others
 	listenPoll = 250 * time.Millisecond // in case that a notification gets lost
 	fastPoll   = time.Millisecond       // without notifications, just after a change; then less often
 	slowPoll   = 20 * time.Millisecond  // without notifications, long after a change
+	trimEvery  = 10 * time.Second       // rows are deleted that were out by the last time
 )
 
 // pause waits until there is something to do, or might be.
@@ -161,8 +156,5 @@ func (s *session) nextPoll() (limit time.Duration, listening bool) {
 	default:
 		limit = min(max(now.Sub(s.changedAt)/2, fastPoll), slowPoll)
 	}
-	if !s.due.IsZero() {
-		limit = min(limit, max(s.due.Sub(now), fastPoll))
-	}
-	return limit, s.listening && s.Local > 0
+	return min(limit, max(s.due.Sub(now), fastPoll)), s.listening && s.Local > 0
 }

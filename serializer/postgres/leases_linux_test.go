@@ -1,0 +1,120 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// makeSettable lets a test set a server's clock, as far as the store sees it. It must come
+// before the tables are made.
+func makeSettable(server *testpostgres.Server) {
+	server.Query("orderly", `CREATE SCHEMA test; CREATE TABLE test.clock AS SELECT interval '0' AS ahead;
+		CREATE FUNCTION test.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM test.clock'`)
+	server.Query("orderly", "ALTER DATABASE orderly SET search_path = test, pg_catalog")
+}
+
+// Bug: leases ended by the server's clock. When it was set forward, another one entered beside
+// a holder that was cut off. When it was set back, the tickets of the dead stayed.
+func TestClockSet(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []string{"1 hour", "-1 hour"} {
+		t.Run(ahead, func(t *testing.T) {
+			server := testpostgres.Start(t)
+			makeSettable(server)
+			link := startRelay(t, server.Addr)
+			turn, revoked := held(t, ready(t, link.url()))
+			next, since := join(t, ready(t, server.URL())), time.Now()
+			link.set(func() { link.parted = true })
+			server.Query("orderly", "UPDATE test.clock SET ahead = '"+ahead+"'")
+			wantRevoked(t, revoked, serializer.ErrLost)
+			if len(next) > 0 {
+				t.Error("the next one has entered before the turn was revoked")
+			}
+			nextIn(t, next, since, shortTTL+2*time.Second)
+			turn.Leave()
+		})
+	}
+}
+
+// Bug: when an operator deleted the session of a process that was gone, its tickets stayed.
+func TestSessionDeleted(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	link := startRelay(t, server.Addr)
+	gone := open(t, Options{URL: link.url(), TTL: time.Hour})
+	turn, _ := held(t, gone)
+	next := join(t, ready(t, server.URL()))
+	link.set(func() { link.parted = true })
+	server.Query("orderly", "DELETE FROM orderly_sessions WHERE id = (SELECT session FROM orderly_tickets ORDER BY number LIMIT 1)")
+	nextIn(t, next, time.Now(), wait.Patience)
+	link.cut()
+	turn.Leave()
+}
+
+// Bug: after the server's clock had been ahead, rows of tickets that were out stayed until the
+// clock had caught up. Those of pauses that were over stayed for ever.
+func TestRowsAreTrimmed(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	e := ready(t, server.URL())
+	must(t, e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)))
+	must(t, e.Resume(t.Context(), "b_"))
+	enterSoon(t, e)
+	server.Query("orderly", "UPDATE orderly_namespaces SET last = last + 3600000000")
+	rows := fmt.Sprintf("SELECT (SELECT count(*) FROM orderly_pauses) + count(*) FROM orderly_tickets WHERE number <= %d", enterSoon(t, e))
+	wait.Until(t, "rows are deleted", func() bool {
+		enterSoon(t, e)
+		return server.Query("orderly", rows) == "0"
+	})
+}
+
+// Bug: with such settings of a database, no request was answered.
+func TestUnusualDatabase(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	server.Query("orderly", "CREATE DATABASE other ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+	for _, setting := range []string{"standard_conforming_strings = off", "client_encoding = 'LATIN1'", "bytea_output = 'escape'"} {
+		server.Query("orderly", "ALTER DATABASE other SET "+setting)
+	}
+	e := ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1))
+	must(t, e.Pause(t.Context(), "größe_\\€", time.Now().Add(time.Hour)))
+	must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), "größe_\\€"))
+	enterSoon(t, e)
+}
+
+// Bug: after a failover, nobody waited for a lease that was longer than those which the standby
+// knew. Such a ttl must have been used before.
+func TestFailoverWithLongLease(t *testing.T) {
+	t.Parallel()
+	primary := testpostgres.Start(t)
+	standby := primary.Standby(testpostgres.Dir(t))
+	link, other := startRelay(t, primary.Addr), startRelay(t, primary.Addr)
+	second := ready(t, other.url())
+	long := Options{URL: link.url(), TTL: 6 * shortTTL}
+	before := open(t, long)
+	enterSoon(t, before)
+	must(t, before.Close())
+	wait.Until(t, "the standby follows", func() bool {
+		out, err := standby.TryQuery("orderly", "SELECT (SELECT count(*) FROM orderly_sessions), (SELECT count(*) FROM orderly_tickets WHERE gone)")
+		return err == nil && out == "1|1"
+	})
+	standby.Stop()
+	turn, revoked := held(t, open(t, long)) // the standby will not know this
+	link.set(func() { link.parted = true })
+	primary.Kill()
+	standby.Run()
+	standby.Promote()
+	other.set(func() { other.to = standby.Addr })
+	other.cut()
+	enterSoon(t, second)
+	if len(revoked) == 0 {
+		t.Error("two were inside")
+	}
+	turn.Leave()
+}
