@@ -93,6 +93,10 @@ func (s *session) work() {
 	for s.Ctx.Err() == nil {
 		s.pause()
 		lease.Yield()
+		select {
+		case <-s.Wanted: // the round does that, too
+		default:
+		}
 		err := s.round()
 		if err == nil {
 			s.trouble.Store(nil)
