@@ -44,20 +44,29 @@ func TestCaddyfile(t *testing.T) {
 	}
 }
 
+// Bugs: queues of different schemas counted as the same; a namespace that is no text was loaded.
 func TestProvision(t *testing.T) {
+	bytes := filepath.Join(t.TempDir(), "bytes")
+	if err := os.WriteFile(bytes, []byte{'a', 0xff}, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(t.TempDir(), "url")
 	if err := os.WriteFile(file, []byte("postgres://u:hunter@b:2,a/shop"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct{ json, space, err string }{
-		"least":               {`{"url":"postgres://a/b"}`, "postgres:orderly:a:5432/b", ""},
-		"from a file":         {`{"url":"{file.` + file + `}","namespace":"x"}`, "postgres:x:a:5432,b:2/shop", ""},
-		"nothing":             {`{}`, "", "url: expected a URL"},
+		"least":               {`{"url":"postgres://u@a/b"}`, "postgres:orderly:a:5432/b?user=u", ""},
+		"from a file":         {`{"url":"{file.` + file + `}","namespace":"x"}`, "postgres:x:a:5432,b:2/shop?user=u", ""},
+		"schema":              {`{"url":"postgres://u@a/b?search_path=s&sslmode=disable"}`, "postgres:orderly:a:5432/b?search_path=s&user=u", ""},
+		"options":             {`{"url":"postgres://u@a/b?options=-csearch_path%3Ds"}`, "postgres:orderly:a:5432/b?options=-csearch_path%3Ds&user=u", ""},
+		"nothing":             {`{}`, "", "expected a URL"},
 		"no such environment": {`{"url":"{env.NO_SUCH_URL}"}`, "", "url: evaluated placeholder"},
-		"port":                {`{"url":"postgres://u:hunter@a:b/c"}`, "", "url: cannot parse"},
-		"other scheme":        {`{"url":"mysql://u:hunter@a"}`, "", "url: expected a URL such as postgres://"},
+		"port":                {`{"url":"postgres://u:hunter@a:b/c"}`, "", "invalid port"},
+		"password":            {`{"url":"postgres://u:x/hunter@a/c"}`, "", "such as %40 for @"},
+		"other scheme":        {`{"url":"mysql://u:hunter@a"}`, "", "expected a URL such as postgres://"},
 		"short ttl":           {`{"url":"postgres://a/b","ttl":1000000}`, "", "ttl 1ms: expected"},
 		"bad namespace":       {`{"url":"postgres://a/b","namespace":" "}`, "", "namespace"},
+		"no text":             {`{"url":"postgres://a/b","namespace":"{file.` + bytes + `}"}`, "", "expected UTF-8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e Engine

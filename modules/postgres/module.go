@@ -7,9 +7,10 @@ package postgres
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -76,36 +77,40 @@ func (e *Engine) provision() error {
 	if err != nil {
 		return err
 	}
-	if err := cmp.Or(checkURL(o.URL), enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
+	if err := cmp.Or(enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
 		return err
 	}
-	server, err := pgconn.ParseConfig(o.URL)
+	store, err := postgres.Open(o) // which asks nothing of the server yet
 	if err != nil {
-		return fmt.Errorf("url: %w", err) // without the password
+		return err
 	}
+	e.options, e.space = o, enginesettings.Space("postgres", o.Namespace, []string{placeOf(o.URL)})
+	e.key = enginesettings.Key("postgres", o.Namespace, []any{o.URL, o.TTL})
+	return store.Close()
+}
+
+// placeOf says where the tables of a valid URL are: servers, database, and what decides on the
+// schema. Other names of the same server or database count as other places.
+func placeOf(valid string) string {
+	server, _ := pgconn.ParseConfig(valid)
 	hosts := []string{fmt.Sprintf("%s:%d", server.Host, server.Port)}
 	for _, other := range server.Fallbacks {
 		hosts = append(hosts, fmt.Sprintf("%s:%d", other.Host, other.Port))
 	}
-	e.options = o
-	e.space = enginesettings.Space("postgres", o.Namespace, hosts) + "/" + server.Database
-	e.key = enginesettings.Key("postgres", o.Namespace, []any{o.URL, o.TTL})
-	return nil
+	slices.Sort(hosts)
+	schema := url.Values{"user": {server.User}}
+	for _, name := range []string{"search_path", "options"} {
+		if value := server.RuntimeParams[name]; value != "" {
+			schema.Set(name, value)
+		}
+	}
+	return strings.Join(slices.Compact(hosts), ",") + "/" + server.Database + "?" + schema.Encode()
 }
 
 const wantURL = "a URL such as postgres://orderly:secret@10.0.0.1/shop"
 
-// checkURL returns an error for what is no URL of PostgreSQL. It does not show it: it may
-// contain a password.
-func checkURL(text string) error {
-	if !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") {
-		return errors.New("url: expected " + wantURL)
-	}
-	return nil
-}
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or the user lead to separate
-// engines, each with a lease, but the queues are those of the database.
+// Space implements [serialize.SharedSpace]. Settings such as ttl or sslmode lead to separate
+// engines, each with a lease, but the queues are those of the tables.
 func (e *Engine) Space(string) string { return e.space }
 
 // Key implements [serialize.EngineModule].
