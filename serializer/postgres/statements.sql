@@ -25,8 +25,8 @@ INSERT INTO orderly_namespaces (name, history, longest) VALUES ($1, :history, $2
 ON CONFLICT (name) DO UPDATE SET longest = excluded.longest WHERE orderly_namespaces.longest < excluded.longest
 
 -- : lock
--- Locks the row of a namespace and takes $2 numbers. They are at least the time, so they
--- grow even if commits are lost.
+-- Locks the row of a namespace and takes $2 numbers. They are at least the time, so they grow
+-- even if the row is deleted.
 UPDATE orderly_namespaces
 SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $2::bigint
 WHERE name = $1 AND :durable
@@ -34,9 +34,10 @@ WHERE name = $1 AND :durable
 -- : begin epoch
 -- If commits may be missing, one row takes the place of all sessions. Nobody renews it, and none
 -- begins until it has ended, after the longest lease. An answer may have shown that commits are
--- missing, in an epoch before $2, or the row is not the one with the channel $3.
+-- missing, in an epoch before $2, or the row is not the one with the channel $3. Numbers of lost
+-- tickets are not used again.
 WITH n AS (
-    UPDATE orderly_namespaces SET epoch = greatest(epoch + 1, $2), history = :history
+    UPDATE orderly_namespaces SET last = last + 1000000000, epoch = greatest(epoch + 1, $2), history = :history
     WHERE name = $1 AND (history <> :history OR epoch < $2 OR channel <> coalesce(nullif($3, ''), channel))
     RETURNING id, longest),
 lost AS (DELETE FROM orderly_sessions s USING n WHERE s.namespace = n.id AND s.id > 0)
