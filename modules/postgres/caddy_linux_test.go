@@ -2,10 +2,13 @@ package postgres
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,6 +105,13 @@ func TestListAndEvict(t *testing.T) {
 	})
 	path := "/serialize/queues/" + url.PathEscape(queues[0].Path+"/"+queues[0].Prefix) + "/" + queues[0].Tickets[0].Token
 	stopped.Signal(syscall.SIGSTOP)
+	wait.Until(t, "all its threads have stopped", func() bool {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", stopped.PID))
+		return !slices.ContainsFunc(threads, func(file string) bool {
+			text, _ := os.ReadFile(file)
+			return !strings.Contains(string(text), ") T ")
+		})
+	})
 	a := other.API(http.MethodDelete, path, "")
 	stopped.Signal(syscall.SIGCONT)
 	if a.StatusCode != http.StatusGatewayTimeout || !strings.Contains(a.Text, "does not answer") {
