@@ -203,7 +203,5 @@ func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
 	if name == "" || queueapi.Placeholder.MatchString(name) {
 		return false
 	}
-	named := member{queue: name}
-	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
-	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
+	return e.has(name) || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
 }

@@ -15,8 +15,8 @@ import (
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
 	queueapi.Queue
-	engine   *sharedEngine // that can read it, if one can
-	settings member        // what all its handlers say of it; zero if it has none
+	engine *sharedEngine // that can read it, if one can
+	usage  usage         // what its handlers say of it; zero if it has none
 }
 
 // allQueues lists the queues of all engines, in the order of paths and prefixes. It is
@@ -60,27 +60,27 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 // without a name has it.
 func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	states, err := e.describedQueues(ctx)
-	members := registered.membersWhere(func(m *member) bool { return m.engine.space == e.space })
+	configured := registered.handlersWhere(func(s *Handler) bool { return s.engine.space == e.space })
 	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null
 	listed := make(map[string]bool)
 	for _, state := range states {
 		listed[state.Prefix] = true
 	}
-	for _, m := range members {
-		if !m.isMany() && !listed[m.queue] {
-			listed[m.queue] = true
-			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue), Tickets: none})
+	for _, s := range configured {
+		if !s.placeholders && !listed[s.names] {
+			listed[s.names] = true
+			states = append(states, serializer.QueueState{Prefix: s.names, PausedUntil: e.PausedUntil(s.names), Tickets: none})
 		}
 	}
 	if len(states) == 0 && err != nil {
 		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
-		handlers := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return !m.covers(state.Prefix) })
-		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engine: e, settings: widest(handlers)}
+		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.covers(state.Prefix) })
+		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engine: e, usage: usageOf(handlers)}
 		q.Path = e.Path()
 		if len(handlers) > 0 {
-			q.Limit = q.settings.limit
+			q.Limit = q.usage.limit
 		}
 		if err != nil {
 			q.Error = err.Error()

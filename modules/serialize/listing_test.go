@@ -48,7 +48,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}, ours}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.space = space
-		configure(t, member{engine: e, queue: "a_", limit: 1})
+		configure(t, e, "a_")
 	}
 
 	queues := allQueues(t.Context())

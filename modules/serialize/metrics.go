@@ -66,7 +66,7 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 		gauge(metricPaused, s.paused())
 		gauge(metricOldestInside, s.Holds.Oldest(now).Seconds())
 		gauge(metricOldestWaiting, s.Waits.Oldest(now).Seconds())
-		if u := s.usage(); len(u.paths) > 0 {
+		if u := usageOf(s.handlers()); len(u.paths) > 0 {
 			gauge(metricLimit, float64(u.limit))
 		}
 	}

@@ -116,7 +116,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 	byPrefix := make(map[string][]*statuspage.Queue)
 	for _, q := range allQueues(ctx) {
 		row := &statuspage.Queue{
-			Queue: q.Queue, QueueLength: q.settings.queueLength, DryRun: q.settings.dryRun, Control: q.Path + "/" + q.Prefix,
+			Queue: q.Queue, QueueLength: q.usage.queueLength, DryRun: q.usage.dryRun, Control: q.Path + "/" + q.Prefix,
 		}
 		rows = append(rows, row)
 		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
@@ -140,7 +140,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // unless it is used in several directories, or begins with a placeholder: then its pause
 // would be that of all queues.
 func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
-	u := s.usage()
+	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
 		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
 		Queue: queueapi.Queue{QueueState: serializer.QueueState{
