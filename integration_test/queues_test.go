@@ -145,7 +145,7 @@ func TestJSON(t *testing.T) {
 	for _, test := range []struct{ options, want string }{
 		{`"que_len": 1`, "unknown field"},
 		{`"prefix": "a/b"`, "without a path separator"},
-		{`"timeout": -1`, "timeout -1ns: expected a duration of 0 or more"},
+		{`"timeout": -1`, "timeout -1ns: expected a duration of 0s or more"},
 		{`"hold_timeout": "-1s"`, "hold_timeout -1s: expected"},
 		{`"error_code": 200`, "error_code 200: expected a status from 400 to 599"},
 		{`"error_response": {"content_type": "text/plain"}`, "expected a MIME type and a body"},

@@ -39,7 +39,7 @@ func (e *Engine) parseAddress(d *caddyfile.Dispenser) error {
 }
 
 func (e *Engine) parseDatabase(d *caddyfile.Dispenser) (err error) {
-	e.Database, err = directive.Count(d, 0)
+	e.Database, err = directive.AtLeast(0).Parse(d)
 	return err
 }
 

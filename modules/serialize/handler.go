@@ -173,7 +173,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		response.KeepConnections(server)
 	}
 	if s.WaitingPage != nil {
-		if err := s.WaitingPage.provision(ctx); err != nil {
+		if err := s.WaitingPage.provision(); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}

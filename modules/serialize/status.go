@@ -11,7 +11,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
@@ -50,13 +49,6 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// ParseStatusDirective sets up the serialize_status directive, which may have a matcher.
-// Its syntax is that of [Status.UnmarshalCaddyfile].
-func ParseStatusDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	s := new(Status)
-	return s, s.UnmarshalCaddyfile(h.Dispenser)
-}
-
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	serialize_status {
@@ -68,11 +60,8 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 }
 
 var statusSubdirectives = directive.Table[*Status]{directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.Errf("controls: unexpected argument %q; it has none", d.Val())
-	}
 	s.Controls = true
-	return nil
+	return directive.Flag(d)
 })}
 
 // ServeHTTP answers with the page, or performs the action of a control.
