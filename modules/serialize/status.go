@@ -1,11 +1,11 @@
 package serialize
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -56,27 +56,22 @@ func (s *Status) Provision(ctx caddy.Context) error {
 //	}
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	return statusSubdirectives.ParseBlock(d, "serialize_status", s)
+	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
+		s.Controls = true
+		return directive.Flag(d)
+	})
+	return directive.Table[*Status]{controls}.ParseBlock(d, "serialize_status", s)
 }
-
-var statusSubdirectives = directive.Table[*Status]{directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
-	s.Controls = true
-	return directive.Flag(d)
-})}
 
 // ServeHTTP answers with the page, or performs the action of a control.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	allowed := "GET, HEAD"
-	if s.Controls {
-		allowed += ", POST"
-	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return s.servePage(w, r)
 	case r.Method == http.MethodPost && s.Controls:
 		return s.serveControl(w, r)
 	}
-	w.Header().Set("Allow", allowed)
+	w.Header().Set("Allow", map[bool]string{false: "GET, HEAD", true: "GET, HEAD, POST"}[s.Controls])
 	return caddyhttp.Error(http.StatusMethodNotAllowed, fmt.Errorf("status page: method %s is not allowed", r.Method))
 }
 
@@ -89,13 +84,13 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
 	}
 	for name, value := range map[string]string{
-		"Content-Type": "text/html; charset=utf-8", "Content-Length": strconv.Itoa(len(text)), "Cache-Control": "no-store",
+		"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store",
 		"Content-Security-Policy": statuspage.Policy(), "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
 	} {
 		w.Header().Set(name, value)
 	}
-	_, err = w.Write(text) // which net/http leaves out of an answer to HEAD
-	return err
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+	return nil
 }
 
 // statusQueues are the rows of the status page: the listed queues, and one for each prefix
@@ -104,9 +99,7 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue) {
 	byPrefix := make(map[string][]*statuspage.Queue)
 	for _, q := range allQueues(ctx) {
-		row := &statuspage.Queue{
-			Queue: q.Queue, QueueLength: q.usage.queueLength, DryRun: q.usage.dryRun, Control: q.Path + "/" + q.Prefix,
-		}
+		row := &statuspage.Queue{Queue: q.Queue, Control: q.Path + "/" + q.Prefix}
 		rows = append(rows, row)
 		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
 	}
@@ -131,10 +124,9 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
-		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
-		Queue: queueapi.Queue{QueueState: serializer.QueueState{
-			Path: strings.Join(u.paths, ", "), Prefix: s.prefix, Limit: u.limit,
-			Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()), Tickets: []serializer.TicketState{},
+		Sum: true, OldestWaiting: s.Waits.Oldest(now),
+		Queue: queueapi.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
+			Path: strings.Join(u.paths, ", "), Prefix: s.prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},
 	}
 	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {
