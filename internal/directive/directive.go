@@ -83,6 +83,14 @@ func OnText[T any](name, expected string, field func(T) *string) Subdirective[T]
 	})
 }
 
+// OnList makes a subdirective with any number of texts as its values.
+func OnList[T any](name string, field func(T) *[]string) Subdirective[T] {
+	return On(name, func(settings T, d *caddyfile.Dispenser) error {
+		*field(settings) = d.RemainingArgs()
+		return nil
+	})
+}
+
 // Flag parses a subdirective that has no value.
 func Flag(d *caddyfile.Dispenser) error {
 	if name := d.Val(); d.NextArg() {

@@ -125,8 +125,8 @@ func TestProvision(t *testing.T) {
 			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
 				t.Fatalf("got %v, want %q", err, test.err)
 			}
-			if strings.Contains(e.key, "secret") || (err == nil) != strings.HasPrefix(e.key, "etcd:orderly/:") {
-				t.Errorf("key %q", e.key)
+			if strings.Contains(e.Key(""), "secret") || (err == nil) != strings.HasPrefix(e.Key(""), "etcd:orderly/:") {
+				t.Errorf("key %q", e.Key(""))
 			}
 		})
 	}

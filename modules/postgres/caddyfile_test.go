@@ -51,7 +51,7 @@ func TestProvision(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ json, space, err string }{
 		"least":               {`{"url":"postgres://a/b"}`, "postgres:orderly:a:5432/b", ""},
-		"from a file":         {`{"url":"{file.` + file + `}","namespace":"x"}`, "postgres:x:a:5432,b:2/shop", ""},
+		"from a file":         {`{"url":"{file.` + file + `}","namespace":"x"}`, "postgres:x:a:5432/shop,b:2/shop", ""},
 		"nothing":             {`{}`, "", "url: expected a URL"},
 		"no such environment": {`{"url":"{env.NO_SUCH_URL}"}`, "", "url: evaluated placeholder"},
 		"port":                {`{"url":"postgres://u:hunter@a:b/c"}`, "", "url: cannot parse"},

@@ -50,8 +50,9 @@ type Engine struct {
 	// the default. Default: `10s`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
-	options    postgres.Options
-	key, space string
+	enginesettings.Place `json:"-"`
+
+	options postgres.Options
 }
 
 // CaddyModule returns the Caddy module information.
@@ -83,13 +84,12 @@ func (e *Engine) provision() error {
 	if err != nil {
 		return fmt.Errorf("url: %w", err) // without the password
 	}
-	hosts := []string{fmt.Sprintf("%s:%d", server.Host, server.Port)}
+	databases := []string{fmt.Sprintf("%s:%d/%s", server.Host, server.Port, server.Database)}
 	for _, other := range server.Fallbacks {
-		hosts = append(hosts, fmt.Sprintf("%s:%d", other.Host, other.Port))
+		databases = append(databases, fmt.Sprintf("%s:%d/%s", other.Host, other.Port, server.Database))
 	}
 	e.options = o
-	e.space = enginesettings.Space("postgres", o.Namespace, hosts) + "/" + server.Database
-	e.key = enginesettings.Key("postgres", o.Namespace, []any{o.URL, o.TTL})
+	e.Place = enginesettings.NewPlace("postgres", o.Namespace, databases, []any{o.URL, o.TTL})
 	return nil
 }
 
@@ -103,13 +103,6 @@ func checkURL(text string) error {
 	}
 	return nil
 }
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or the user lead to separate
-// engines, each with a lease, but the queues are those of the database.
-func (e *Engine) Space(string) string { return e.space }
-
-// Key implements [serialize.EngineModule].
-func (e *Engine) Key(string) string { return e.key }
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
