@@ -103,35 +103,18 @@ func (id UUIDv7) String() string {
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
-func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
-
-func (id *UUIDv7) append(dst []byte) []byte {
+func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
 	n := len(dst)
 	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
 	id.put(dst[n:])
-	return dst
+	return dst, nil
 }
 
 func (id *UUIDv7) put(text []byte) {
 	for _, group := range uuidGroups {
-		putHex(text[group.at:], id[group.from:group.to])
+		hex.Encode(text[group.at:], id[group.from:group.to])
 	}
 	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-}
-
-// hexPairs are the texts of all bytes, the first digit in the low byte.
-var hexPairs = func() (pairs [1 << 8]uint16) {
-	for i := range pairs {
-		pairs[i] = uint16(hexDigits[i>>4]) | uint16(hexDigits[i&15])<<8
-	}
-	return pairs
-}()
-
-// putHex writes two digits for each byte of data.
-func putHex(text, data []byte) {
-	for i, b := range data {
-		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[b])
-	}
 }
 
 var uuidv7Form = form[UUIDv7]{
@@ -208,9 +191,3 @@ func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
 
 // NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
 func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }
-
-// AppendNewUUIDv7 makes a UUIDv7 and appends its 36 characters to dst.
-func (g *TXIDGenerator) AppendNewUUIDv7(dst []byte) []byte {
-	id := g.NewUUIDv7()
-	return id.append(dst)
-}
