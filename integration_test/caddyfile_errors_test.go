@@ -50,7 +50,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `response_buffer off`, `response_buffer -1: expected a size from 0 to 1GiB, such as 256KiB`},
 		{"serialize", `response_buffer 2GiB`, `response_buffer 2147483648: expected a size from 0 to 1GiB, such as 256KiB`},
 		{"", `serialize on`, `serialize: unexpected argument "on"; expected off, or a block`},
-		{"", `serialize off now`, `serialize: unexpected argument "now"`},
+		{"", `serialize off now`, `serialize: unexpected argument "now"; expected a block`},
 		{"serialize off", `timeout 10s`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
 		{"serialize_status /queues", `controls off`, `controls: unexpected "off"; it has no value`},
 		{"serialize_status /queues", `refresh 1s`, `serialize_status: unknown subdirective "refresh"; expected controls`},

@@ -97,24 +97,17 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
-	var text [uuidTextLen]byte
-	id.put(text[:])
-	return string(text[:])
+	text, _ := id.AppendText(make([]byte, 0, uuidTextLen))
+	return string(text)
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
-	n := len(dst)
-	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	id.put(dst[n:])
-	return dst, nil
-}
-
-func (id *UUIDv7) put(text []byte) {
+	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
 	for _, group := range uuidGroups {
 		hex.Encode(text[group.at:], id[group.from:group.to])
 	}
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return append(dst, text[:]...), nil
 }
 
 var uuidv7Form = form[UUIDv7]{

@@ -49,10 +49,14 @@ func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of
 // servers, which is named name.
 func (c Common) Expanded(name string, servers []string) (Common, []string, error) {
-	c.Namespace, c.TTL, c.TLS = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL)), c.TLS.Clone()
+	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL))
 	list := strings.Join(servers, " ")
-	err := Expand(append(c.TLS.Settings(), Setting{name, &list}, Setting{"namespace", &c.Namespace},
-		Setting{"username", &c.Username}, Setting{"password", &c.Password})...)
+	settings := []Setting{{name, &list}, {"namespace", &c.Namespace}, {"username", &c.Username}, {"password", &c.Password}}
+	if c.TLS != nil {
+		c.TLS = new(*c.TLS)
+		settings = append(settings, c.TLS.settings()...)
+	}
+	err := Expand(settings...)
 	return c, strings.Fields(list), err
 }
 

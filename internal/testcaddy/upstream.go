@@ -295,13 +295,6 @@ func (u *Upstream) AwaitEntry(name string) (v *Visit) {
 	return v
 }
 
-// AwaitExit waits until the visit with a name has ended.
-func (u *Upstream) AwaitExit(name string) *Visit {
-	u.t.Helper()
-	<-u.AwaitEntry(name).Gone
-	return u.Visit(name)
-}
-
 // WantOrder fails the test unless exactly these visits began, in this order.
 func (u *Upstream) WantOrder(names ...string) {
 	u.t.Helper()

@@ -41,9 +41,6 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 		s.Off = true
 	}
-	if d.NextArg() {
-		return d.Errf("serialize: unexpected argument %q", d.Val())
-	}
 	if s.Off && d.NextBlock(0) {
 		return d.Errf("serialize off: unexpected %q; a location that is not serialized has no options", d.Val())
 	}

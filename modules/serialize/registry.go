@@ -81,7 +81,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 	defer r.mu.Unlock()
 	s := r.prefixes[prefix]
 	if s == nil {
-		s = &prefixStats{telemetry.NewStats(prefix), prefix}
+		s = &prefixStats{telemetry.NewStats(prefix)}
 		r.prefixes[prefix] = s
 	}
 	return s
@@ -91,7 +91,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 func (r *registry) allStats() []*prefixStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
+	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.Prefix, b.Prefix) })
 }
 
 // openEngines are the engines in use, in the order of their keys. The pool is not held
@@ -277,7 +277,8 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		for _, state := range states {
 			switch {
 			case !s.covers(state.Prefix):
-			case isInUse(state):
+			// One is inside, or may enter. In a paused queue, they wait until they are refused.
+			case state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil:
 				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
@@ -288,12 +289,6 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// isInUse reports whether a request is inside a queue, or may enter. Those that wait in a
-// paused queue do so until they are refused.
-func isInUse(state serializer.QueueState) bool {
-	return state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil
 }
 
 // warnLeftOut names the queues of a handler that ends which have requests of this process

@@ -10,14 +10,11 @@ import (
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-type prefixStats struct {
-	*telemetry.Stats
-	prefix string
-}
+type prefixStats struct{ *telemetry.Stats }
 
 // handlers are those that have the prefix.
 func (s *prefixStats) handlers() []*Handler {
-	return registered.handlersWhere(func(h *Handler) bool { return h.Prefix == s.prefix })
+	return registered.handlersWhere(func(h *Handler) bool { return h.Prefix == s.Prefix })
 }
 
 // usage is what the handlers of a queue, or of a prefix, say of it together. If they
@@ -49,7 +46,7 @@ func (s *prefixStats) isUsed() bool {
 }
 
 // many reports whether the prefix names more than one queue.
-func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
+func (s *prefixStats) many() bool { return strings.Contains(s.Prefix, "{") }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
 func (s *prefixStats) paused() float64 {
@@ -62,7 +59,7 @@ func (s *prefixStats) paused() float64 {
 }
 
 // pauseName is the name by which the queue of the prefix is paused, or all its queues.
-func (s *prefixStats) pauseName() string { return namesWith(s.prefix) }
+func (s *prefixStats) pauseName() string { return namesWith(s.Prefix) }
 
 // namesWith is the name of a prefix's queue, or with placeholders, that of all its queues.
 func namesWith(prefix string) string {

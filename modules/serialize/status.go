@@ -126,7 +126,7 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 	row := &statuspage.Queue{
 		Sum: true, OldestWaiting: s.Waits.Oldest(now),
 		Queue: queueapi.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
-			Path: strings.Join(u.paths, ", "), Prefix: s.prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
+			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},
 	}
 	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {
