@@ -86,10 +86,6 @@ func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 	return parseSizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off", &s.Buffer, &s.BufferDisk)
 }
 
-func (s *Handler) parseResponseBuffer(d *caddyfile.Dispenser) error {
-	return parseSizes(d, "a size such as 256KiB", &s.ResponseBuffer)
-}
-
 // parseSizes parses the sizes of a subdirective: at least the first one.
 func parseSizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error {
 	name, args := d.Val(), d.RemainingArgs()
@@ -104,11 +100,6 @@ func parseSizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error 
 		*sizes[i] = &size
 	}
 	return nil
-}
-
-func (s *Handler) parseDryRun(d *caddyfile.Dispenser) error {
-	s.DryRun = true
-	return directive.Flag(d)
 }
 
 func (s *Handler) parseEngine(d *caddyfile.Dispenser) error {

@@ -73,7 +73,7 @@ var settings = []setting{
 		name: "buffer", syntax: "<size> [<disk>]", usual: "64KiB 256MiB",
 		parse: (*Handler).parseBuffer,
 		fill: func(s *Handler) {
-			s.Buffer, s.BufferDisk = orDefault(s.Buffer, 64<<10), orDefault(s.BufferDisk, 256<<20)
+			s.Buffer, s.BufferDisk = cmp.Or(s.Buffer, new(Size(64<<10))), cmp.Or(s.BufferDisk, new(Size(256<<20)))
 		},
 		check: func(s *Handler) error {
 			return errors.Join(
@@ -82,8 +82,10 @@ var settings = []setting{
 		},
 	}, {
 		name: "response_buffer", syntax: "<size>", usual: "256KiB",
-		parse: (*Handler).parseResponseBuffer,
-		fill:  func(s *Handler) { s.ResponseBuffer = orDefault(s.ResponseBuffer, 256<<10) },
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			return parseSizes(d, "a size such as 256KiB", &s.ResponseBuffer)
+		},
+		fill: func(s *Handler) { s.ResponseBuffer = cmp.Or(s.ResponseBuffer, new(Size(256<<10))) },
 		check: func(s *Handler) error {
 			return checkSize("response_buffer", s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
 		},
@@ -92,7 +94,10 @@ var settings = []setting{
 		parse: (*Handler).parseWaitingPage, // WaitingPage.provision does the rest
 	}, {
 		name: "dry_run", usual: "off",
-		parse: (*Handler).parseDryRun,
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			s.DryRun = true
+			return directive.Flag(d)
+		},
 	}, {
 		name: "engine", syntax: "<name> [{ ... }]", usual: "file",
 		parse: (*Handler).parseEngine, // loadEngine does the rest
@@ -129,14 +134,6 @@ func (s *Handler) fillIn() (err error) {
 	return errors.Join(errs...)
 }
 
-// orDefault is a setting whose zero value has a meaning of its own.
-func orDefault[T any](value *T, usual T) *T {
-	if value == nil {
-		return &usual
-	}
-	return value
-}
-
 // duration is a setting of 0 or more.
 func duration(name, usual string, field func(*Handler) **caddy.Duration) setting {
 	return setting{
@@ -148,7 +145,7 @@ func duration(name, usual string, field func(*Handler) **caddy.Duration) setting
 		},
 		fill: func(s *Handler) {
 			value, _ := caddy.ParseDuration(usual)
-			*field(s) = orDefault(*field(s), caddy.Duration(value))
+			*field(s) = cmp.Or(*field(s), new(caddy.Duration(value)))
 		},
 		check: func(s *Handler) error { return directive.CheckDuration(name, time.Duration(**field(s)), 0) },
 	}
@@ -206,15 +203,14 @@ func methods(name string, field func(*Handler) *[]string) setting {
 
 // normalizeMethods returns the methods in upper case, each once.
 func normalizeMethods(texts []string) (normal []string) {
-	for _, method := range strings.FieldsFunc(strings.ToUpper(strings.Join(texts, " ")), isSeparator) {
+	text := strings.ReplaceAll(strings.Join(texts, " "), ",", " ")
+	for _, method := range strings.Fields(strings.ToUpper(text)) {
 		if !slices.Contains(normal, method) {
 			normal = append(normal, method)
 		}
 	}
 	return normal
 }
-
-func isSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 func checkMethods(name string, methods []string) error {
 	for _, method := range methods {

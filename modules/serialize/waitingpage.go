@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -34,8 +35,8 @@ const leastHold = time.Second
 
 // provision applies the defaults, checks the settings and loads the page.
 func (p *WaitingPage) provision() (err error) {
-	p.After = orDefault(p.After, caddy.Duration(2*time.Second))
-	p.Hold = orDefault(p.Hold, caddy.Duration(15*time.Second))
+	p.After = cmp.Or(p.After, new(caddy.Duration(2*time.Second)))
+	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(15*time.Second)))
 	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
 	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold))
 	if err == nil {
