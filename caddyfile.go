@@ -1,21 +1,34 @@
 package orderly
 
 import (
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 )
 
 func init() {
-	httpcaddyfile.RegisterHandlerDirective("unique_ids", uniqueids.ParseDirective)
-	httpcaddyfile.RegisterDirectiveOrder("unique_ids", httpcaddyfile.Before, "tracing")
-
-	httpcaddyfile.RegisterHandlerDirective("serialize", serialize.ParseDirective)
-	httpcaddyfile.RegisterDirectiveOrder("serialize", httpcaddyfile.After, "templates")
+	register("unique_ids", httpcaddyfile.Before, "tracing", func() handler { return new(uniqueids.Handler) })
+	register("serialize", httpcaddyfile.After, "templates", func() handler { return new(serialize.Handler) })
 
 	// Where all of a site is serialized, its status page must not wait in the queue
 	// itself. But it must come after directives that ask for a password.
-	httpcaddyfile.RegisterHandlerDirective("serialize_status", serialize.ParseStatusDirective)
-	httpcaddyfile.RegisterDirectiveOrder("serialize_status", httpcaddyfile.Before, "templates")
+	register("serialize_status", httpcaddyfile.Before, "templates", func() handler { return new(serialize.Status) })
+}
+
+// handler is the handler of a directive, which reads its tokens.
+type handler interface {
+	caddyfile.Unmarshaler
+	caddyhttp.MiddlewareHandler
+}
+
+// register registers a directive, which may have a matcher, and gives it its place.
+func register(name string, place httpcaddyfile.Positional, other string, empty func() handler) {
+	httpcaddyfile.RegisterHandlerDirective(name, func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		parsed := empty()
+		return parsed, parsed.UnmarshalCaddyfile(h.Dispenser)
+	})
+	httpcaddyfile.RegisterDirectiveOrder(name, place, other)
 }

@@ -51,8 +51,8 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 			dir, addr := testcaddy.TempDir(t), testcaddy.FreeAddr(t)
 			file := filepath.Join(dir, "prometheus.yml")
 			testcaddy.WriteFile(t, file, "global: {scrape_interval: 1s}\n"+config)
-			testcaddy.Daemon(t, program, append(flags,
-				"--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)...).AwaitText("Server is ready")
+			testcaddy.StartProcess(t, exec.CommandContext(t.Context(), program, append(flags,
+				"--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)...)).AwaitText("Server is ready")
 			query := func(q string) string {
 				return testcaddy.Get(t, "http://"+addr+"/api/v1/query?query="+url.QueryEscape(q)).Text
 			}

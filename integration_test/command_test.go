@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -288,13 +289,13 @@ func TestEvictFromStopped(t *testing.T) {
 	other := c.another()
 	holder, waiter := c.holder(t), other.waiter("waiter", 2)
 	tickets := c.awaitQueue("a_", 1, 1).Tickets
-	other.Stop()
+	other.Signal(syscall.SIGSTOP)
 	c.wantEvict(4, "does not answer", tickets[1].Token)
-	other.Continue()
-	c.Stop()
+	other.Signal(syscall.SIGCONT)
+	c.Signal(syscall.SIGSTOP)
 	c.wantEvict(4, "does not answer", tickets[0].Token, "--force") // it takes the connection
 	other.wantEvict(4, fmt.Sprintf("pid %d", c.PID), tickets[0].Token, "--force")
-	c.Continue()
+	c.Signal(syscall.SIGCONT)
 	(<-waiter).Want(t, http.StatusServiceUnavailable)
 	c.Open("holder")
 	<-holder // it may have been cancelled

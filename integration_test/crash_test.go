@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
 	"testing"
 	"time"
@@ -36,20 +35,4 @@ func TestKillHolder(t *testing.T) {
 	if recoveries[kills/2] > limit {
 		t.Errorf("the next one was inside after %v, want at most %v", recoveries, limit)
 	}
-}
-
-// A stopped process keeps its turn, because it may continue at any time. The others wait,
-// and end by their own timeouts.
-func TestStoppedHolder(t *testing.T) {
-	t.Parallel()
-	stopped := startQueue(t, "timeout 1s")
-	other := stopped.another()
-	holder := stopped.holder(t)
-	stopped.Process.Stop()
-	other.get("/?name=refused").Want(t, http.StatusServiceUnavailable)
-	other.WantNever("refused")
-	stopped.Continue()
-	stopped.release(holder)
-	other.get("/?name=next").Want(t, http.StatusOK)
-	other.WantOrder("holder", "next")
 }

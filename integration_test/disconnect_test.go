@@ -41,7 +41,8 @@ func TestClientHangsUpInside(t *testing.T) {
 			c := start(t, setup{tls: true, site: behindQueue(test.option)})
 			hangUpAfterTenth(t, client, c.url+"/?name=first&"+test.query, func() bool { return c.Visit("first") != nil })
 			c.get("/?name=second").Want(t, http.StatusOK)
-			first := c.AwaitExit("first")
+			<-c.AwaitEntry("first").Gone
+			first := c.Visit("first")
 			finished := !first.Cancelled && first.Left.Sub(first.Entered) >= time.Second
 			if finished == (test.query == "gate") {
 				t.Errorf("%s: the request behind was cancelled: %t, after %v", test.option, first.Cancelled, first.Left.Sub(first.Entered))

@@ -22,7 +22,8 @@ func TestHoldTimeout(t *testing.T) {
 			next := c.getting("/?name=next")
 			(<-holder).Want(t, http.StatusGatewayTimeout)
 			c.wantServed(next)
-			held := c.AwaitExit("holder")
+			<-c.AwaitEntry("holder").Gone
+			held := c.Visit("holder")
 			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
 			}

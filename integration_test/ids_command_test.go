@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"net/http"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -77,7 +78,7 @@ User www-data
 Group www-data
 Header always set X-Unique-Id "%{UNIQUE_ID}e"
 `)
-	testcaddy.Daemon(t, apache, "-X", "-f", config)
+	testcaddy.StartProcess(t, exec.CommandContext(t.Context(), apache, "-X", "-f", config))
 	var id string
 	wait.Eventually(t, "apache answers", func() error {
 		a := <-testcaddy.Send(t, http.MethodGet, "http://"+addr, "")

@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // wantRetryAfter fails the test unless a refusal says when to try again.
@@ -79,32 +77,6 @@ func TestRefusals(t *testing.T) {
 			})
 		}
 	}
-}
-
-// With two inside and two waiting, five must leave through two places before a sixth can.
-// So Retry-After is two and a half times the age of the holds, although none has ended
-// yet, and grows with them.
-func TestRetryAfterGrowsWithHolds(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "concurrency 2\nqueue_length 2")
-	started := time.Now()
-	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), c.getting("/?name=1&gate")}
-	c.AwaitEntry("0")
-	c.AwaitEntry("1")
-	entered := time.Now() // or before
-	answers = append(answers, c.waiter("2", 3), c.waiter("3", 4))
-	wait.Until(t, "Retry-After grows to 5", func() bool {
-		least := 2.5 * max(1, time.Since(entered).Seconds())
-		text := c.get("/").Header.Get("Retry-After")
-		most := math.Ceil(2.5 * max(1, time.Since(started).Seconds()))
-		got, err := strconv.Atoi(text)
-		if err != nil || float64(got) < least || float64(got) > most {
-			t.Fatalf("Retry-After is %q; expected %.1f to %.0f", text, least, most)
-		}
-		return got >= 5
-	})
-	c.OpenAll()
-	c.wantServed(answers...)
 }
 
 // With timeout 0, a request waits for ever: here, longer than any other timeout.

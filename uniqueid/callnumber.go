@@ -1,8 +1,6 @@
 package uniqueid
 
-import (
-	"database/sql/driver"
-)
+import "database/sql/driver"
 
 const (
 	callNumberBits = 47

@@ -62,7 +62,7 @@
 //
 // # Making and reading
 //
-// New makes an ID, AppendNew appends the text of a new txid to a buffer. A constructor takes
+// New makes an ID, and AppendText appends its text to a buffer. A constructor takes
 // options: a clock and a source of randomness. A Parse function refuses what no generator
 // can make. [Decode] returns which kinds a text can be.
 //

@@ -55,16 +55,7 @@ func TestRunFileCounts(t *testing.T) {
 
 func TestRunFileDamaged(t *testing.T) {
 	for _, text := range []string{
-		"\n",
-		"4",
-		"04\n",
-		"-4\n",
-		"4\n\n",
-		"4 5\n",
-		"1073741825\n",
-		"spilled coffee\n",
-		strings.Repeat("\x00", 32),
-		strings.Repeat("x", 1000),
+		"\n", "4", "04\n", "-4\n", "4\n\n", "4 5\n", "1073741825\n", "spilled coffee\n", strings.Repeat("\x00", 32), strings.Repeat("x", 1000),
 	} {
 		store, path := newRunFile(t)
 		write(t, path, text)
@@ -77,10 +68,14 @@ func TestRunFileDamaged(t *testing.T) {
 	}
 }
 
-// The lock file has the number, too, and the greater one counts.
+// The lock file has the number, too, and the greater one counts. What a crash leaves behind
+// between the steps of writing does not matter.
 func TestRunFileGoneOrOld(t *testing.T) {
 	store, path := newRunFile(t)
+	write(t, path+".lock", "")
+	write(t, path, "")
 	wantRun(t, store, 0)
+	write(t, path+".lock", "1\n") // and it did not come to the other file
 	wantRun(t, store, 1)
 	for _, want := range []uint32{2, 3} {
 		if err := os.Remove(path); err != nil {
@@ -98,6 +93,9 @@ func TestRunFileGoneOrOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRun(t, store, 101)
+	write(t, path, "1073741823\n")
+	wantRun(t, store, MaxRun)
+	wantNoRun(t, store, "run file "+path+": "+ErrRunsExhausted.Error())
 	write(t, path+".lock", "spilled coffee\n")
 	wantNoRun(t, store, "reading the run file "+path+".lock: it is damaged: want ")
 }
@@ -107,16 +105,6 @@ func TestRunFileMakesDirectory(t *testing.T) {
 	wantRun(t, NewFileRunStore(filepath.Join(dir, "a", "b", "runs")), 0)
 	write(t, filepath.Join(dir, "file"), "")
 	wantNoRun(t, NewFileRunStore(filepath.Join(dir, "file", "runs")), "making the directory of the run file: ")
-}
-
-// What a crash leaves behind between the steps of writing does not matter.
-func TestRunFileAfterCrash(t *testing.T) {
-	store, path := newRunFile(t)
-	write(t, path+".lock", "")
-	write(t, path, "")
-	wantRun(t, store, 0)
-	write(t, path+".lock", "3\n") // and it did not come to the other file
-	wantRun(t, store, 3)
 }
 
 func TestRunFileLocked(t *testing.T) {

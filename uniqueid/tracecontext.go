@@ -101,9 +101,9 @@ func (c TraceContext) String() string {
 // AppendText appends the field's 55 characters to dst. It never fails.
 func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
-	putHex(text[3:], c.traceID[:])
-	putHex(text[36:], c.parent[:])
-	putHex(text[53:], []byte{c.flags})
+	hex.Encode(text[3:], c.traceID[:])
+	hex.Encode(text[36:], c.parent[:])
+	hex.Encode(text[53:], []byte{c.flags})
 	return append(dst, text[:]...), nil
 }
 

@@ -108,12 +108,6 @@ func (g *TXIDGenerator) New() TXID {
 	return packTXID(high, low)
 }
 
-// AppendNew makes a TXID and appends its 20 characters to dst.
-func (g *TXIDGenerator) AppendNew(dst []byte) []byte {
-	high, low, _ := g.next()
-	return appendTXID(dst, high, low)
-}
-
 // next returns the bits of a TXID, and 20 random bits more.
 func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
 	stamp := txidStamp(g.clock.nanos())

@@ -97,41 +97,17 @@ func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters.
 func (id UUIDv7) String() string {
-	var text [uuidTextLen]byte
-	id.put(text[:])
-	return string(text[:])
+	text, _ := id.AppendText(make([]byte, 0, uuidTextLen))
+	return string(text)
 }
 
 // AppendText appends the ID's 36 characters to dst. It never fails.
-func (id UUIDv7) AppendText(dst []byte) ([]byte, error) { return id.append(dst), nil }
-
-func (id *UUIDv7) append(dst []byte) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, uuidTextLen)[:n+uuidTextLen]
-	id.put(dst[n:])
-	return dst
-}
-
-func (id *UUIDv7) put(text []byte) {
+func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
+	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
 	for _, group := range uuidGroups {
-		putHex(text[group.at:], id[group.from:group.to])
+		hex.Encode(text[group.at:], id[group.from:group.to])
 	}
-	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
-}
-
-// hexPairs are the texts of all bytes, the first digit in the low byte.
-var hexPairs = func() (pairs [1 << 8]uint16) {
-	for i := range pairs {
-		pairs[i] = uint16(hexDigits[i>>4]) | uint16(hexDigits[i&15])<<8
-	}
-	return pairs
-}()
-
-// putHex writes two digits for each byte of data.
-func putHex(text, data []byte) {
-	for i, b := range data {
-		binary.LittleEndian.PutUint16(text[2*i:], hexPairs[b])
-	}
+	return append(dst, text[:]...), nil
 }
 
 var uuidv7Form = form[UUIDv7]{
@@ -208,9 +184,3 @@ func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
 
 // NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
 func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }
-
-// AppendNewUUIDv7 makes a UUIDv7 and appends its 36 characters to dst.
-func (g *TXIDGenerator) AppendNewUUIDv7(dst []byte) []byte {
-	id := g.NewUUIDv7()
-	return id.append(dst)
-}

@@ -31,10 +31,10 @@ func Generators() []Generator {
 	unique := must(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, uniqueid.RandomNode()))
 	arrival := time.Now() // which a server knows already
 	return []Generator{
-		{"txid, AppendNew", true, appending(txid.AppendNew)},
+		{"txid, AppendText", true, appending(func(buf []byte) []byte { return must(txid.New().AppendText(buf)) })},
 		{"txid", true, times(func() string { return uniqueid.NewTXID().String() })},
 		{"unique_id", true, times(func() string { return unique.New(arrival).String() })},
-		{"uuid_v7, AppendNew", true, appending(txid.AppendNewUUIDv7)},
+		{"uuid_v7, AppendText", true, appending(func(buf []byte) []byte { return must(txid.NewUUIDv7().AppendText(buf)) })},
 		{"uuid_v7", true, times(func() string { return uniqueid.NewUUIDv7().String() })},
 		{"traceparent, AppendText", true, appending(func(buf []byte) []byte {
 			return must(uniqueid.NewTraceContext(txid.NewUUIDv7()).AppendText(buf))

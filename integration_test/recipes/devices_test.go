@@ -77,16 +77,16 @@ func TestOneGPU(t *testing.T) {
 	request, err := http.NewRequestWithContext(ctx, "POST", k.url+"api/generate", strings.NewReader("{}"))
 	check(t, err)
 	go testcaddy.Do(http.DefaultClient, request)
-	first := k.NextNamed("api/generate")
+	first := k.Next("api/generate")
 	second := testcaddy.Send(t, "POST", k.url+"api/generate", "{}")
 	k.awaitTickets(t, "gpu_", 2)
 	tags := k.get(t, "api/tags")
-	k.NextNamed("api/tags").Leave()
+	k.Next("api/tags").Leave()
 	want(t, tags, 200, "")
 	k.Nobody()
 	hangUp()
 	<-first.Gone
-	k.NextNamed("api/generate").Leave()
+	k.Next("api/generate").Leave()
 	want(t, second, 200, "served")
 }
 
@@ -179,10 +179,10 @@ func TestWebSockets(t *testing.T) {
 	for i := range 2 {
 		sockets = append(sockets, k.get(t, "socket"))
 		k.awaitTickets(t, "socket_", i+1)
-		k.NextNamed("socket")
+		k.Next("socket")
 	}
 	page := k.get(t, "a")
-	k.NextNamed("a").Leave()
+	k.Next("a").Leave()
 	want(t, page, 200, "served a")
 	want(t, k.get(t, "socket/more"), 503, "") // one too many
 	k.OpenAll()

@@ -13,13 +13,13 @@ func TestTheLatestWins(t *testing.T) {
 		return testcaddy.Send(t, "PUT", k.url+path, fmt.Sprint(i))
 	}
 	first := save("documents/a", 0)
-	inside := k.NextNamed("documents/a")
+	inside := k.Next("documents/a")
 	waiting := save("documents/a", 1)
 	k.awaitTickets(t, "document_a_", 2)
 	last := save("documents/a", 2)
 	want(t, waiting, 409, "")
 	other := save("documents/b", 0) // of another document
-	k.NextNamed("documents/b").Leave()
+	k.Next("documents/b").Leave()
 	want(t, other, 200, "served")
 	inside.Leave()
 	want(t, first, 200, "served")

@@ -4,6 +4,7 @@ package recipes
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -95,7 +96,7 @@ func TestFencingToken(t *testing.T) {
 	php := testcaddy.Need(t, "php", "apt-get install php-cli")
 	root, addr := t.TempDir(), testcaddy.FreeAddr(t)
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), blocks(t, "recipes.md", heading, "php")[0])
-	testcaddy.Daemon(t, php, "-S", addr, "-t", root).AwaitText("started")
+	testcaddy.StartProcess(t, exec.CommandContext(t.Context(), php, "-S", addr, "-t", root)).AwaitText("started")
 	k := cook(t, heading, "localhost:9000", addr)
 
 	// What a client says under that name does not count.

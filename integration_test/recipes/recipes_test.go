@@ -46,7 +46,7 @@ func TestAdmissionInRecipes(t *testing.T) {
 			k.Follow(strings.Split(test.steps, ", ")...)
 			for path := range strings.FieldsSeq(test.free) {
 				answer := testcaddy.Send(t, "POST", k.url+path, "")
-				k.NextNamed(path).Leave()
+				k.Next(path).Leave()
 				want(t, answer, 200, "served "+path)
 			}
 			k.OpenAll()
@@ -67,12 +67,12 @@ func TestUnknownUser(t *testing.T) {
 func TestStockOfAllUsers(t *testing.T) {
 	k := cook(t, "One at a time for each user")
 	anna := k.get(t, "order/1", as("anna")...)
-	inside := k.NextNamed("order/1")
+	inside := k.Next("order/1")
 	ben := k.get(t, "order/2", as("ben")...)
 	k.awaitTickets(t, "stock_", 2)
 	k.Nobody()
 	inside.Leave()
-	k.NextNamed("order/2").Leave()
+	k.Next("order/2").Leave()
 	want(t, anna, 200, "served order/1")
 	want(t, ben, 200, "served order/2")
 }
@@ -89,7 +89,7 @@ func TestWaitingRoom(t *testing.T) {
 		t.Errorf("the page has the header %v", a.Header)
 	}
 	for i, answer := range answers {
-		k.NextNamed(fmt.Sprint(i)).Leave()
+		k.Next(fmt.Sprint(i)).Leave()
 		want(t, answer, 200, "served")
 	}
 }
@@ -97,7 +97,7 @@ func TestWaitingRoom(t *testing.T) {
 func TestDefaultsForManySites(t *testing.T) {
 	k := cook(t, "Defaults for many sites")
 	first := k.get(t, "0")
-	inside := k.NextNamed("0")
+	inside := k.Next("0")
 	text := k.Ask("/config/")
 	for _, pattern := range []string{
 		`"content_type":"application/json"\},"handler":"serialize",[^{}]*"prefix":"one_","queue_length":100,"timeout":20000000000`,
@@ -115,12 +115,12 @@ func TestDefaultsForManySites(t *testing.T) {
 func TestAccessLogFields(t *testing.T) {
 	k := cook(t, "Fields in the access log", "queue_length 10", "queue_length 1")
 	first := k.get(t, "0")
-	inside := k.NextNamed("0")
+	inside := k.Next("0")
 	second := k.get(t, "1")
 	k.awaitTickets(t, "app_", 2)
 	want(t, k.get(t, "2"), 503, "")
 	inside.Leave()
-	k.NextNamed("1").Leave()
+	k.Next("1").Leave()
 	want(t, first, 200, "")
 	want(t, second, 200, "")
 	isAccess := func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.access") }
@@ -141,11 +141,11 @@ func TestMovingFromModSerializer(t *testing.T) {
 	for _, path := range []string{"api/0", "api"} { // <Location /api> is both
 		first := k.get(t, path)
 		k.awaitTickets(t, "a_", 1)
-		k.NextNamed(path).Leave()
+		k.Next(path).Leave()
 		want(t, first, 200, "served "+path)
 	}
 	free := k.get(t, "other")
-	k.NextNamed("other").Leave()
+	k.Next("other").Leave()
 	want(t, free, 200, "served other")
 
 	apache := lockfile.Name{Prefix: "a_", Number: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort("192.0.2.7:40000")}
@@ -158,7 +158,7 @@ func TestMovingFromModSerializer(t *testing.T) {
 		t.Errorf("the command shows %s", out)
 	}
 	check(t, os.Remove(file))
-	k.NextNamed("api/1").Leave()
+	k.Next("api/1").Leave()
 	want(t, second, 200, "served api/1")
 }
 

@@ -26,7 +26,7 @@ func TestTicketSale(t *testing.T) {
 	k.Nobody()
 	k.run(t, commands[1])
 	first := visit(cookie...)
-	inside := k.NextNamed("shop/seats")
+	inside := k.Next("shop/seats")
 	a = want(t, visit("Accept-Language", "de"), 503, "Sie sind als Nächstes dran.")
 	cookie[1] = a.Cookies()[0].Name + "=" + a.Cookies()[0].Value
 	if !strings.Contains(a.Text, `aria-label="Example Tickets"`) || !strings.Contains(a.Text, "<script>") {
@@ -34,11 +34,11 @@ func TestTicketSale(t *testing.T) {
 	}
 	want(t, visit(cookie...), 503, "You are next.")
 	static := k.get(t, "shop/static/logo.svg")
-	k.NextNamed("shop/static/logo.svg").Leave()
+	k.Next("shop/static/logo.svg").Leave()
 	want(t, static, 200, "")
 	inside.Leave()
 	want(t, first, 200, "served shop/seats")
 	second := visit(cookie...)
-	k.NextNamed("shop/seats").Leave()
+	k.Next("shop/seats").Leave()
 	want(t, second, 200, "served shop/seats")
 }

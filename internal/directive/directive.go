@@ -5,6 +5,7 @@ package directive
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -82,19 +83,25 @@ func OnText[T any](name, expected string, field func(T) *string) Subdirective[T]
 	})
 }
 
-// Checked parses the only value of a subdirective, for which check must return nil.
-func Checked(d *caddyfile.Dispenser, expected string, check func(string) error) (string, error) {
-	text, err := Value(d, expected)
-	if err != nil {
-		return "", err
-	}
-	return text, In(d, check(text))
+// OnList makes a subdirective with any number of texts as its values.
+func OnList[T any](name string, field func(T) *[]string) Subdirective[T] {
+	return On(name, func(settings T, d *caddyfile.Dispenser) error {
+		*field(settings) = d.RemainingArgs()
+		return nil
+	})
 }
 
-// Duration parses a duration of 0 or more.
-func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
-	const expected = "a duration of 0 or more with a unit, such as 60s or 5m"
-	name := d.Val()
+// Flag parses a subdirective that has no value.
+func Flag(d *caddyfile.Dispenser) error {
+	if name := d.Val(); d.NextArg() {
+		return d.Errf("%s: unexpected %q; it has no value", name, d.Val())
+	}
+	return nil
+}
+
+// Duration parses a duration of at least least.
+func Duration(d *caddyfile.Dispenser, least time.Duration) (caddy.Duration, error) {
+	name, expected := d.Val(), fmt.Sprintf("a duration of %s or more with a unit, such as 60s or 5m", least)
 	text, err := Value(d, expected)
 	if err != nil {
 		return 0, err
@@ -103,35 +110,46 @@ func Duration(d *caddyfile.Dispenser) (caddy.Duration, error) {
 	if err != nil {
 		return 0, d.Errf("%s %q: expected %s", name, text, expected)
 	}
-	return caddy.Duration(duration), In(d, CheckDuration(name, duration))
+	return caddy.Duration(duration), In(d, CheckDuration(name, duration, least))
 }
 
-// CheckDuration returns an error for a negative duration.
-func CheckDuration(name string, d time.Duration) error {
-	if d < 0 {
-		return fmt.Errorf("%s %s: expected a duration of 0 or more, such as 60s", name, d)
+// CheckDuration returns an error for a duration below least.
+func CheckDuration(name string, d, least time.Duration) error {
+	if d < least {
+		return fmt.Errorf("%s %s: expected a duration of %s or more, such as 60s", name, d, least)
 	}
 	return nil
 }
 
-// Count parses a whole number that is at least least.
-func Count(d *caddyfile.Dispenser, least int) (int, error) {
-	name, expected := d.Val(), "a whole number, "+strconv.Itoa(least)+" or more"
-	text, err := Value(d, expected)
+// Range is what a whole number may be: from Least to Most. Want says so.
+type Range struct {
+	Least, Most int
+	Want        string
+}
+
+// AtLeast is the range of all numbers from least on.
+func AtLeast(least int) Range {
+	return Range{least, math.MaxInt, fmt.Sprintf("a whole number, %d or more", least)}
+}
+
+// Parse parses a number in the range.
+func (r Range) Parse(d *caddyfile.Dispenser) (int, error) {
+	name := d.Val()
+	text, err := Value(d, r.Want)
 	if err != nil {
 		return 0, err
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, d.Errf("%s %q: expected %s", name, text, expected)
+		return 0, d.Errf("%s %q: expected %s", name, text, r.Want)
 	}
-	return n, In(d, CheckCount(name, n, least))
+	return n, In(d, r.Check(name, n))
 }
 
-// CheckCount returns an error for a number below least.
-func CheckCount(name string, n, least int) error {
-	if n < least {
-		return fmt.Errorf("%s %d: expected a whole number, %d or more", name, n, least)
+// Check returns an error for a number outside of the range.
+func (r Range) Check(name string, n int) error {
+	if n < r.Least || n > r.Most {
+		return fmt.Errorf("%s %d: expected %s", name, n, r.Want)
 	}
 	return nil
 }

@@ -49,10 +49,14 @@ func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of
 // servers, which is named name.
 func (c Common) Expanded(name string, servers []string) (Common, []string, error) {
-	c.Namespace, c.TTL, c.TLS = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL)), c.TLS.Clone()
+	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL))
 	list := strings.Join(servers, " ")
-	err := Expand(append(c.TLS.Settings(), Setting{name, &list}, Setting{"namespace", &c.Namespace},
-		Setting{"username", &c.Username}, Setting{"password", &c.Password})...)
+	settings := []Setting{{name, &list}, {"namespace", &c.Namespace}, {"username", &c.Username}, {"password", &c.Password}}
+	if c.TLS != nil {
+		c.TLS = new(*c.TLS)
+		settings = append(settings, c.TLS.settings()...)
+	}
+	err := Expand(settings...)
 	return c, strings.Fields(list), err
 }
 
@@ -61,13 +65,23 @@ func (c Common) Check() error {
 	return cmp.Or(c.TLS.Check(), CheckNamespace(c.Namespace), CheckTTL(time.Duration(c.TTL)))
 }
 
-// Key tells engines, servers, namespaces and ways to reach them apart. It reveals no secret.
-func Key(engine, namespace string, settings any) string {
+// Place is where an engine keeps its queues. The zero value is none.
+type Place struct{ key, space string }
+
+// NewPlace is a namespace on servers, in any order. The key is that of engines with the same
+// settings, and reveals no secret.
+func NewPlace(engine, namespace string, servers []string, settings any) Place {
 	all, _ := json.Marshal(settings) // texts and numbers always marshal
-	return fmt.Sprintf("%s:%s:%x", engine, namespace, sha256.Sum256(all))
+	servers = slices.Compact(slices.Sorted(slices.Values(servers)))
+	return Place{
+		key:   fmt.Sprintf("%s:%s:%x", engine, namespace, sha256.Sum256(all)),
+		space: fmt.Sprintf("%s:%s:%s", engine, namespace, strings.Join(servers, ",")),
+	}
 }
 
-// Space names servers and a namespace on them, whatever the order of the servers.
-func Space(engine, namespace string, servers []string) string {
-	return fmt.Sprintf("%s:%s:%s", engine, namespace, strings.Join(slices.Compact(slices.Sorted(slices.Values(servers))), ","))
-}
+// Key implements [serialize.EngineModule].
+func (p *Place) Key(string) string { return p.key }
+
+// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to separate
+// engines, each with a lease, but the queues are those of the servers.
+func (p *Place) Space(string) string { return p.space }

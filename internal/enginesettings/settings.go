@@ -44,7 +44,7 @@ func CheckTTL(ttl time.Duration) error {
 // TTL parses a subdirective with a time to live.
 func TTL[T any](field func(T) *caddy.Duration) func(T, *caddyfile.Dispenser) error {
 	return func(settings T, d *caddyfile.Dispenser) (err error) {
-		*field(settings), err = directive.Duration(d)
+		*field(settings), err = directive.Duration(d, 0)
 		return err
 	}
 }

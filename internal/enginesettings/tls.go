@@ -53,20 +53,9 @@ func (t *TLS) Check() error {
 	return nil
 }
 
-// Settings are the texts of the block.
-func (t *TLS) Settings() []Setting {
-	if t == nil {
-		return nil
-	}
+// settings are the texts of the block.
+func (t *TLS) settings() []Setting {
 	return []Setting{{"tls ca", &t.CA}, {"tls cert", &t.Cert}, {"tls key", &t.Key}, {"tls server_name", &t.ServerName}}
-}
-
-// Clone returns a copy, or nil.
-func (t *TLS) Clone() *TLS {
-	if t == nil {
-		return nil
-	}
-	return new(*t)
 }
 
 // Config reads the files. Without settings, it returns nil, which means the defaults.

@@ -4,8 +4,7 @@
 // example with the race detector.
 //
 //   - [Command] and [Output] run the command caddy with any arguments.
-//   - [Start] runs a server with a Caddyfile; [StartProcess] and [Daemon] run other commands
-//     and programs.
+//   - [Start] runs a server with a Caddyfile; [StartProcess] runs other commands and programs.
 //   - [Upstream] is a server behind a queue; it records visits, and keeps them on demand.
 //   - [Send], [Await] and [Get] send requests.
 //

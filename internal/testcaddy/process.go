@@ -42,12 +42,6 @@ func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Daemon runs another program until the end of the test.
-func Daemon(t testing.TB, program string, args ...string) *Process {
-	t.Helper()
-	return StartProcess(t, exec.CommandContext(t.Context(), program, args...))
-}
-
 // end kills the process if it still runs, and checks its log.
 func (p *Process) end() {
 	p.Kill()

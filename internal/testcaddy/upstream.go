@@ -228,26 +228,20 @@ func (u *Upstream) Order() (names []string) {
 	return names
 }
 
-// Next waits for the next request to enter, in the order in which bodies arrive.
-func (u *Upstream) Next() *Visit {
+// Next waits for the next request to enter, in the order in which bodies arrive. If names
+// are given, it must have one of them.
+func (u *Upstream) Next(names ...string) *Visit {
 	u.t.Helper()
 	select {
 	case v := <-u.entered:
+		if len(names) > 0 && !slices.Contains(names, v.Name) {
+			u.t.Fatalf("%s entered; expected %v", v.Name, names)
+		}
 		return &v
 	case <-time.After(wait.Patience):
 		u.t.Fatal("waited in vain for a request to enter")
 		return nil
 	}
-}
-
-// NextNamed waits for the next request to enter, which must have that name.
-func (u *Upstream) NextNamed(name string) *Visit {
-	u.t.Helper()
-	v := u.Next()
-	if v.Name != name {
-		u.t.Fatalf("%s entered; expected %s", v.Name, name)
-	}
-	return v
 }
 
 // Nobody checks that no other request enters for a moment.
@@ -272,10 +266,8 @@ func (u *Upstream) Follow(steps ...string) {
 				inside[name].Leave()
 				continue
 			}
-			v := u.Next()
-			if inside[v.Name] = v; !slices.Contains(names, v.Name) {
-				u.t.Fatalf("%s entered; expected %v", v.Name, names)
-			}
+			v := u.Next(names...)
+			inside[v.Name] = v
 		}
 		if step[0] == '+' {
 			u.Nobody()
@@ -293,13 +285,6 @@ func (u *Upstream) AwaitEntry(name string) (v *Visit) {
 		return nil
 	})
 	return v
-}
-
-// AwaitExit waits until the visit with a name has ended.
-func (u *Upstream) AwaitExit(name string) *Visit {
-	u.t.Helper()
-	<-u.AwaitEntry(name).Gone
-	return u.Visit(name)
 }
 
 // WantOrder fails the test unless exactly these visits began, in this order.

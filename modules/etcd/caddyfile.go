@@ -8,7 +8,7 @@ import (
 )
 
 var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
-	directive.On("endpoints", (*Engine).parseEndpoints),
+	directive.OnList("endpoints", func(e *Engine) *[]string { return &e.Endpoints }),
 })
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -31,11 +31,6 @@ var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common {
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
 	return subdirectives.ParseBlock(d, "engine etcd", e)
-}
-
-func (e *Engine) parseEndpoints(d *caddyfile.Dispenser) error {
-	e.Endpoints = d.RemainingArgs()
-	return nil
 }
 
 // Interface guard

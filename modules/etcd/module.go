@@ -38,9 +38,9 @@ type Engine struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 
 	enginesettings.Common
+	enginesettings.Place `json:"-"`
 
 	options etcd.Options
-	key     string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -76,19 +76,10 @@ func (e *Engine) provision() (err error) {
 		e.options.Endpoints = append(e.options.Endpoints, withPort(endpoint))
 	}
 	if e.options.TLS, err = set.TLS.Config(); err == nil {
-		e.key = enginesettings.Key("etcd", e.options.Namespace, set)
+		e.Place = enginesettings.NewPlace("etcd", e.options.Namespace, e.options.Endpoints, set)
 	}
 	return err
 }
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to separate
-// engines, each with a lease, but the queues are those of the cluster.
-func (e *Engine) Space(string) string {
-	return enginesettings.Space("etcd", e.options.Namespace, e.options.Endpoints)
-}
-
-// Key implements [serialize.EngineModule].
-func (e *Engine) Key(string) string { return e.key }
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {

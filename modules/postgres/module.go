@@ -51,8 +51,9 @@ type Engine struct {
 	// the default. Default: `10s`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
-	options    postgres.Options
-	key, space string
+	enginesettings.Place `json:"-"`
+
+	options postgres.Options
 }
 
 // CaddyModule returns the Caddy module information.
@@ -84,8 +85,8 @@ func (e *Engine) provision() error {
 	if err != nil {
 		return err
 	}
-	e.options, e.space = o, enginesettings.Space("postgres", o.Namespace, []string{placeOf(o.URL)})
-	e.key = enginesettings.Key("postgres", o.Namespace, []any{o.URL, o.TTL})
+	e.options = o
+	e.Place = enginesettings.NewPlace("postgres", o.Namespace, []string{placeOf(o.URL)}, []any{o.URL, o.TTL})
 	return store.Close()
 }
 
@@ -108,13 +109,6 @@ func placeOf(valid string) string {
 }
 
 const wantURL = "a URL such as postgres://orderly:secret@10.0.0.1/shop"
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or sslmode lead to separate
-// engines, each with a lease, but the queues are those of the tables.
-func (e *Engine) Space(string) string { return e.space }
-
-// Key implements [serialize.EngineModule].
-func (e *Engine) Key(string) string { return e.key }
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {

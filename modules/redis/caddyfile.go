@@ -8,7 +8,7 @@ import (
 )
 
 var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
-	directive.On("address", (*Engine).parseAddress),
+	directive.OnList("address", func(e *Engine) *[]string { return &e.Address }),
 	directive.On("database", (*Engine).parseDatabase),
 })
 
@@ -33,13 +33,8 @@ func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return subdirectives.ParseBlock(d, "engine redis", e)
 }
 
-func (e *Engine) parseAddress(d *caddyfile.Dispenser) error {
-	e.Address = d.RemainingArgs()
-	return nil
-}
-
 func (e *Engine) parseDatabase(d *caddyfile.Dispenser) (err error) {
-	e.Database, err = directive.Count(d, 0)
+	e.Database, err = directive.AtLeast(0).Parse(d)
 	return err
 }
 

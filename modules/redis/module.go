@@ -45,9 +45,9 @@ type Engine struct {
 	Database int `json:"database,omitempty"`
 
 	enginesettings.Common
+	enginesettings.Place `json:"-"`
 
 	options redis.Options
-	key     string
 }
 
 // CaddyModule returns the Caddy module information.
@@ -84,7 +84,7 @@ func (e *Engine) provision() (err error) {
 		Addresses: set.Address, Namespace: set.Namespace, TTL: time.Duration(set.TTL),
 		Username: set.Username, Password: set.Password, Database: set.Database,
 	}
-	e.key = enginesettings.Key("redis", set.Namespace, set)
+	e.Place = enginesettings.NewPlace("redis", fmt.Sprintf("%s:%d", set.Namespace, set.Database), set.Address, set)
 	e.options.TLS, err = set.TLS.Config()
 	return err
 }
@@ -111,15 +111,6 @@ func withPort(address string) (string, error) {
 	}
 	return net.JoinHostPort(host, port), nil
 }
-
-// Space implements [serialize.SharedSpace]. Settings such as ttl or username lead to separate
-// engines, each with a session, but the queues are those of the servers.
-func (e *Engine) Space(string) string {
-	return enginesettings.Space("redis", fmt.Sprintf("%s:%d", e.options.Namespace, e.options.Database), e.options.Addresses)
-}
-
-// Key implements [serialize.EngineModule].
-func (e *Engine) Key(string) string { return e.key }
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {

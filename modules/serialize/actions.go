@@ -72,11 +72,10 @@ func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
 
 // findQueue finds the queue of a name, or with a token, the one that has the ticket.
 func findQueue(ctx context.Context, queue, token string) (*listedQueue, *serializer.TicketState, error) {
-	what, failed := "queue "+queue, ""
+	names, what, failed := namesOf(queue), "queue "+queue, ""
 	if token != "" {
 		what = "ticket " + token + " in " + what
 	}
-	names := namesOf(queue)
 	for _, q := range allQueues(ctx) {
 		t := q.ticket(token)
 		switch {
@@ -122,7 +121,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	result := "evicted; its request is refused"
 	switch {
 	case errors.Is(err, serializer.ErrInside):
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside, for %s", t.Token, queueapi.Describe(*t)))
+		row := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0]
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s", t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -200,10 +200,6 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
 func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
-	if name == "" || queueapi.Placeholder.MatchString(name) {
-		return false
-	}
-	named := member{queue: name}
-	configured := registered.membersWhere(func(m *member) bool { return m.engine == e && m.overlaps(&named) })
-	return len(configured) > 0 || slices.ContainsFunc(e.listQueues(ctx), func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) })
+	isListed := func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) }
+	return name != "" && !queueapi.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(e.listQueues(ctx), isListed))
 }

@@ -42,17 +42,19 @@ func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	return value.(*sharedEngine)
 }
 
-// configure adds a handler until the end of the test.
-func configure(t *testing.T, m member) {
+// configure adds a handler of a prefix until the end of the test.
+func configure(t *testing.T, e *sharedEngine, prefix string) {
 	t.Helper()
-	registered.join(m)
-	t.Cleanup(func() { registered.leave(m) })
+	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{sharedEngine: e}}
+	s.derive()
+	registered.join(s)
+	t.Cleanup(func() { registered.leave(s) })
 }
 
 // A directory that fails does not hide the queues of others, and never looks
 // like an empty queue. Bug: the whole list was answered with 500.
 func TestAdminWithFailingEngine(t *testing.T) {
-	configure(t, member{engine: share(t, "test:fails", failing{inMemory("/gone")}), queue: "b_", limit: 1})
+	configure(t, share(t, "test:fails", failing{inMemory("/gone")}), "b_")
 	working := share(t, "test:works", inMemory("/works"))
 	turn, err := working.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
 	if err != nil {

@@ -2,23 +2,13 @@ package serialize
 
 import (
 	"encoding/json"
-	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
-
-// ParseDirective sets up the serialize directive, which may have a matcher. Its syntax is
-// that of [Handler.UnmarshalCaddyfile].
-func ParseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	s := new(Handler)
-	return s, s.UnmarshalCaddyfile(h.Dispenser)
-}
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
@@ -51,9 +41,6 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		}
 		s.Off = true
 	}
-	if d.NextArg() {
-		return d.Errf("serialize: unexpected argument %q", d.Val())
-	}
 	if s.Off && d.NextBlock(0) {
 		return d.Errf("serialize off: unexpected %q; a location that is not serialized has no options", d.Val())
 	}
@@ -77,20 +64,8 @@ func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
 }
 
 func (s *Handler) parsePrefix(d *caddyfile.Dispenser) (err error) {
-	s.Prefix, err = directive.Checked(d, "a text", checkPrefix)
+	s.Prefix, err = directive.Value(d, "a text")
 	return err
-}
-
-func (s *Handler) parseErrorCode(d *caddyfile.Dispenser) error {
-	const expected = "a status from 400 to 599"
-	text, err := directive.Value(d, expected)
-	if err != nil {
-		return err
-	}
-	if s.ErrorCode, err = strconv.Atoi(text); err != nil {
-		return d.Errf("error_code %q: expected %s", text, expected)
-	}
-	return directive.In(d, checkErrorCode(s.ErrorCode))
 }
 
 func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
@@ -103,62 +78,27 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 		return nil
 	}
 	s.ErrorResponse = &ErrorResponse{ContentType: args[0], Body: args[1]}
-	return directive.In(d, checkErrorResponse(s.ErrorResponse))
+	return nil
 }
 
 func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
-	const expected = "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off"
-	args := d.RemainingArgs()
-	switch len(args) {
-	case 0:
-		return d.Err("buffer: no value; expected " + expected)
-	case 1, 2:
-	default:
-		return d.Errf("buffer: unexpected %q after %q; expected %s", args[2], args[1], expected)
-	}
 	s.Buffer, s.BufferDisk = nil, nil
-	if args[0] == "off" {
-		if len(args) > 1 {
-			return d.Errf("buffer off: unexpected %q; a body that is not buffered needs no disk", args[1])
+	return parseSizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off", &s.Buffer, &s.BufferDisk)
+}
+
+// parseSizes parses the sizes of a subdirective: at least the first one.
+func parseSizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error {
+	name, args := d.Val(), d.RemainingArgs()
+	if len(args) == 0 || len(args) > len(sizes) {
+		return d.Errf("%s: found %d values; expected %s", name, len(args), expected)
+	}
+	for i, text := range args {
+		size, err := parseSize(text)
+		if err != nil {
+			return d.Errf("%s: %w", name, err)
 		}
-		s.Buffer = new(bufferOff)
-		return nil
+		*sizes[i] = &size
 	}
-	memory, err := parseSize(args[0])
-	if err != nil || memory > maxBuffer {
-		return d.Errf("buffer: size %q: expected a number of bytes up to 1GiB, such as 64KiB, or off", args[0])
-	}
-	s.Buffer = &memory
-	if len(args) == 1 {
-		return nil
-	}
-	disk, err := parseSize(args[1])
-	if err != nil {
-		return d.Errf("buffer: size on disk %q: expected a number of bytes up to 1TiB, such as 256MiB", args[1])
-	}
-	s.BufferDisk = &disk
-	return nil
-}
-
-func (s *Handler) parseResponseBuffer(d *caddyfile.Dispenser) error {
-	const expected = "a number of bytes up to 1GiB, such as 256KiB"
-	text, err := directive.Value(d, expected)
-	if err != nil {
-		return err
-	}
-	size, err := parseSize(text)
-	if err != nil || size > maxBuffer {
-		return d.Errf("response_buffer: size %q: expected %s", text, expected)
-	}
-	s.ResponseBuffer = &size
-	return nil
-}
-
-func (s *Handler) parseDryRun(d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.Errf("dry_run: unexpected %q; it has no value", d.Val())
-	}
-	s.DryRun = true
 	return nil
 }
 

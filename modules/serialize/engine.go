@@ -121,7 +121,7 @@ func spaceOf(module EngineModule, path string) string {
 
 // FileEngine keeps queues as lock files in the handler's `path`, for any number
 // of processes on one machine. It is the default.
-type FileEngine struct{}
+type FileEngine struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
 func (FileEngine) CaddyModule() caddy.ModuleInfo {
@@ -130,11 +130,6 @@ func (FileEngine) CaddyModule() caddy.ModuleInfo {
 		New: func() caddy.Module { return new(FileEngine) },
 	}
 }
-
-// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
-//
-//	engine file
-func (FileEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
 
 // Key implements [EngineModule].
 func (FileEngine) Key(path string) string { return "file:" + path }
@@ -155,7 +150,7 @@ func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) 
 // MemoryEngine keeps queues in the memory of this process. It needs no directory.
 // The handler's `path` and prefix still identify a queue. Other processes do not know
 // of its queues.
-type MemoryEngine struct{}
+type MemoryEngine struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
 func (MemoryEngine) CaddyModule() caddy.ModuleInfo {
@@ -165,11 +160,6 @@ func (MemoryEngine) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
-//
-//	engine memory
-func (MemoryEngine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error { return noOptions(d) }
-
 // Key implements [EngineModule].
 func (MemoryEngine) Key(path string) string { return "memory:" + path }
 
@@ -178,7 +168,13 @@ func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Store, error) 
 	return memory.New(memory.Options{Path: path}), nil
 }
 
-func noOptions(d *caddyfile.Dispenser) error {
+// noOptions is an engine without options. Syntax:
+//
+//	engine <name>
+type noOptions struct{}
+
+// UnmarshalCaddyfile reads the tokens of the engine.
+func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
 	name := d.Val()
 	if d.NextArg() || d.NextBlock(d.Nesting()) {
@@ -191,6 +187,5 @@ func noOptions(d *caddyfile.Dispenser) error {
 var (
 	_ EngineModule          = FileEngine{}
 	_ EngineModule          = MemoryEngine{}
-	_ caddyfile.Unmarshaler = FileEngine{}
-	_ caddyfile.Unmarshaler = MemoryEngine{}
+	_ caddyfile.Unmarshaler = noOptions{}
 )

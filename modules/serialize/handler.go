@@ -135,7 +135,8 @@ type Handler struct {
 	rule, shared serializer.Rule
 	ruleText     string // the settings that say who may be inside together
 	capacity     int    // how many may be inside; 0 is not known
-	joined       member // of the registry
+	names        string // of its queue, or with placeholders, of all its queues: it ends in *
+	limit        int    // how many may be inside, readers or others; 0 is no limit
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }
@@ -172,7 +173,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		turn.KeepConnections(server)
 	}
 	if s.WaitingPage != nil {
-		if err := s.WaitingPage.provision(ctx); err != nil {
+		if err := s.WaitingPage.provision(); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}
@@ -191,15 +192,14 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	s.joined = s.member(s.engine.sharedEngine)
-	registered.join(s.joined)
+	registered.join(s)
 	return nil
 }
 
 // derive computes what follows from the settings.
 func (s *Handler) derive() {
 	s.placeholders = strings.Contains(s.Prefix, "{")
-	s.queue = serializer.QueueName(s.Prefix)
+	s.queue, s.names = serializer.QueueName(s.Prefix), namesWith(s.Prefix)
 	s.rule, s.shared = s.engineRules()
 	s.ruleText, s.capacity = "concurrency "+strconv.Itoa(s.Concurrency), s.Concurrency
 	if len(s.SharedMethods) > 0 {
@@ -209,6 +209,10 @@ func (s *Handler) derive() {
 	if s.DryRun {
 		s.ruleText += ", dry_run"
 		s.openDoors()
+	}
+	s.limit = s.rule.Capacity()
+	if len(s.SharedMethods) > 0 {
+		s.limit = s.shared.Capacity()
 	}
 }
 
@@ -233,31 +237,19 @@ func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 	return serializer.Rule{Limit: 1}, shared
 }
 
-// member is the handler as others see it.
-func (s *Handler) member(engine *sharedEngine) member {
-	m := member{
-		config: s.ctx.Done(), engine: engine, path: realPath(s.Path), prefix: s.Prefix, queue: namesWith(s.Prefix), limit: s.rule.Capacity(),
-		queueLength: s.QueueLength, dryRun: s.DryRun,
-	}
-	if len(s.SharedMethods) > 0 {
-		m.limit = s.shared.Capacity()
-	}
-	return m
-}
-
 // Cleanup releases the engine. Requests of this configuration keep it open until they are
 // done, unless the process ends.
 func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.leave(s.joined)
+	registered.leave(s)
 	if caddy.Exiting() {
 		if err := s.engine.Close(); err != nil {
 			return fmt.Errorf("closing engine: %w", err)
 		}
 	} else {
-		s.warnLeftOut(s.joined)
+		s.warnLeftOut()
 	}
 	s.engine.Release()
 	return nil

@@ -15,8 +15,7 @@ import (
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
 	queueapi.Queue
-	engine   *sharedEngine // that can read it, if one can
-	settings member        // what all its handlers say of it; zero if it has none
+	engine *sharedEngine // that can read it, if one can
 }
 
 // allQueues lists the queues of all engines, in the order of paths and prefixes. It is
@@ -59,28 +58,32 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 // be in them. If the engine cannot be read, these have its error; if none is known, one
 // without a name has it.
 func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
-	states, err := e.describedQueues(ctx)
-	members := registered.membersWhere(func(m *member) bool { return m.engine.space == e.space })
+	states, err := e.Queues(ctx)
+	configured := registered.handlersWhere(func(s *Handler) bool { return s.engine.space == e.space })
 	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null
 	listed := make(map[string]bool)
 	for _, state := range states {
 		listed[state.Prefix] = true
+		for i := range state.Tickets {
+			addRequest(&state.Tickets[i])
+		}
 	}
-	for _, m := range members {
-		if !m.isMany() && !listed[m.queue] {
-			listed[m.queue] = true
-			states = append(states, serializer.QueueState{Prefix: m.queue, PausedUntil: e.PausedUntil(m.queue), Tickets: none})
+	for _, s := range configured {
+		if !s.placeholders && !listed[s.names] {
+			listed[s.names] = true
+			states = append(states, serializer.QueueState{Prefix: s.names, PausedUntil: e.PausedUntil(s.names), Tickets: none})
 		}
 	}
 	if len(states) == 0 && err != nil {
 		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
-		handlers := slices.DeleteFunc(slices.Clone(members), func(m member) bool { return !m.covers(state.Prefix) })
-		q := &listedQueue{Queue: queueapi.Queue{QueueState: state}, engine: e, settings: widest(handlers)}
+		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.covers(state.Prefix) })
+		usage := usageOf(handlers)
+		q := &listedQueue{queueapi.Queue{QueueState: state, QueueLength: usage.queueLength, DryRun: usage.dryRun}, e}
 		q.Path = e.Path()
 		if len(handlers) > 0 {
-			q.Limit = q.settings.limit
+			q.Limit = usage.limit
 		}
 		if err != nil {
 			q.Error = err.Error()
@@ -93,28 +96,21 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 // maxRequestText is how many characters a list has of a text that a client chose.
 const maxRequestText = 256
 
-// describedQueues lists the engine's queues with the requests of this process. Nothing in
-// the requests' texts controls a terminal.
-func (e *sharedEngine) describedQueues(ctx context.Context) ([]serializer.QueueState, error) {
-	states, err := e.Queues(ctx)
-	for _, state := range states {
-		for i := range state.Tickets {
-			t := &state.Tickets[i]
-			if t.Requester == nil {
-				continue
-			}
-			if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
-				t.Requester = browser.Served()
-			}
-			r := t.Requester.Request()
-			for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID} {
-				*text = command.Printable(queueapi.Cut(*text, maxRequestText))
-			}
-			t.Request = &r
-			if v, ok := t.Requester.(*visit); ok && v.context.Revoked() != nil {
-				t.Revoked = v.context.Revoked().Time
-			}
-		}
+// addRequest adds the request of a ticket, if this process serves it. Nothing in its texts
+// controls a terminal.
+func addRequest(t *serializer.TicketState) {
+	if t.Requester == nil {
+		return
 	}
-	return states, err
+	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
+		t.Requester = browser.Served()
+	}
+	if v, ok := t.Requester.(*visit); ok && v.context.Revoked() != nil {
+		t.Revoked = v.context.Revoked().Time
+	}
+	r := t.Requester.Request()
+	for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID} {
+		*text = command.Printable(queueapi.Cut(*text, maxRequestText))
+	}
+	t.Request = &r
 }

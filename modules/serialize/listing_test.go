@@ -48,7 +48,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}, ours}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.space = space
-		configure(t, member{engine: e, queue: "a_", limit: 1})
+		configure(t, e, "a_")
 	}
 
 	queues := allQueues(t.Context())
@@ -69,7 +69,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		says         string
 	}{
 		{"GET", "/test%3Aspace%2Fa_", 200, `"/report"`},
-		{"DELETE", "/a_/" + token + "?careful", 409, "is inside, for GET /report"},
+		{"DELETE", "/a_/" + token + "?careful", 409, "is inside: GET /report"},
 		{"DELETE", "/test%3Aspace%2Fa_/" + token, 200, "only when its handlers return"},
 	} {
 		if status, text := ask(t, c.method, c.path); status != c.status || !strings.Contains(text, c.says) {

@@ -53,10 +53,10 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 	now := time.Now()
 	for _, s := range registered.allStats() {
 		gauge := func(desc *prometheus.Desc, value float64) {
-			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.prefix)
+			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Prefix)
 		}
 		for name, outcome := range s.Outcomes() {
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Created, s.prefix, name)
+			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Created, s.Prefix, name)
 		}
 		gauge(metricWaiting, float64(s.Waiting.Load()))
 		gauge(metricInside, float64(s.Inside.Load()))
@@ -66,7 +66,7 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 		gauge(metricPaused, s.paused())
 		gauge(metricOldestInside, s.Holds.Oldest(now).Seconds())
 		gauge(metricOldestWaiting, s.Waits.Oldest(now).Seconds())
-		if u := s.usage(); len(u.paths) > 0 {
+		if u := usageOf(s.handlers()); len(u.paths) > 0 {
 			gauge(metricLimit, float64(u.limit))
 		}
 	}

@@ -32,60 +32,43 @@ type registry struct {
 
 	mu       sync.Mutex
 	prefixes map[string]*prefixStats
-	members  map[member]int // how many handlers there are of each kind
+	handlers map[*Handler]bool // of all configurations, until they end
 }
 
 var registered = registry{
 	engines:  caddy.NewUsagePool(),
 	prefixes: make(map[string]*prefixStats),
-	members:  make(map[member]int),
-}
-
-// member is a handler, as far as its queue matters to others.
-type member struct {
-	config      <-chan struct{} // closed when its configuration ends; what tells that from others
-	engine      *sharedEngine
-	path        string // real, of the directory
-	prefix      string // as configured
-	queue       string // its name; with placeholders, that of all its queues, which ends in *
-	limit       int    // how many may be inside; 0 is no limit
-	queueLength int    // how many may wait; 0 is no limit
-	dryRun      bool
+	handlers: make(map[*Handler]bool),
 }
 
 // covers reports whether a queue is one of the handler's.
-func (m *member) covers(queue string) bool { return serializer.Matches(m.queue, queue) }
+func (s *Handler) covers(queue string) bool { return serializer.Matches(s.names, queue) }
 
-// overlaps reports whether a queue may be one of both handlers.
-func (m *member) overlaps(o *member) bool {
-	return m.covers(strings.TrimSuffix(o.queue, "*")) || o.covers(strings.TrimSuffix(m.queue, "*"))
+// overlap reports whether a queue may have both names, of which each may end in *.
+func overlap(a, b string) bool {
+	return serializer.Matches(a, strings.TrimSuffix(b, "*")) || serializer.Matches(b, strings.TrimSuffix(a, "*"))
 }
-
-// isMany reports whether the prefix has placeholders.
-func (m *member) isMany() bool { return strings.HasSuffix(m.queue, "*") }
 
 // join adds a handler, until leave.
-func (r *registry) join(m member) {
+func (r *registry) join(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.members[m]++
+	r.handlers[s] = true
 }
 
-func (r *registry) leave(m member) {
+func (r *registry) leave(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.members[m]--; r.members[m] == 0 {
-		delete(r.members, m)
-	}
+	delete(r.handlers, s)
 }
 
-// membersWhere lists the handlers that a condition holds for.
-func (r *registry) membersWhere(holds func(*member) bool) (found []member) {
+// handlersWhere lists the handlers that a condition holds for.
+func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for m := range r.members {
-		if holds(&m) {
-			found = append(found, m)
+	for s := range r.handlers {
+		if holds(s) {
+			found = append(found, s)
 		}
 	}
 	return found
@@ -98,7 +81,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 	defer r.mu.Unlock()
 	s := r.prefixes[prefix]
 	if s == nil {
-		s = &prefixStats{telemetry.NewStats(prefix), prefix}
+		s = &prefixStats{telemetry.NewStats(prefix)}
 		r.prefixes[prefix] = s
 	}
 	return s
@@ -108,7 +91,7 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 func (r *registry) allStats() []*prefixStats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.prefix, b.prefix) })
+	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.Prefix, b.Prefix) })
 }
 
 // openEngines are the engines in use, in the order of their keys. The pool is not held
@@ -282,17 +265,20 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	name, directory := nameOf(s.module), registered.resolve(s.Path)
-	mine := s.member(nil)
 	for _, rival := range registered.rivalsOf(name, directory) {
-		if len(registered.membersWhere(func(m *member) bool { return m.engine == rival && m.config == mine.config && m.overlaps(&mine) })) > 0 {
+		sameLoad := func(other *Handler) bool {
+			return other.engine.sharedEngine == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.names, s.names)
+		}
+		if len(registered.handlersWhere(sameLoad)) > 0 {
 			return fmt.Errorf("engine %s: another line keeps queue %q in %s by engine %s; give one of them another prefix",
 				name, s.Prefix, directory, rival.name)
 		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
 			switch {
-			case !mine.covers(state.Prefix):
-			case isInUse(state):
+			case !s.covers(state.Prefix):
+			// One is inside, or may enter. In a paused queue, they wait until they are refused.
+			case state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil:
 				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
@@ -305,34 +291,29 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 	return nil
 }
 
-// isInUse reports whether a request is inside a queue, or may enter. Those that wait in a
-// paused queue do so until they are refused.
-func isInUse(state serializer.QueueState) bool {
-	return state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil
-}
-
 // warnLeftOut names the queues of a handler that ends which have requests of this process
 // inside, and which no other handler has. Somebody may have edited a path or a prefix.
-func (s *Handler) warnLeftOut(left member) {
+func (s *Handler) warnLeftOut() {
 	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
 	defer cancel()
-	states, err := left.engine.Engine.Queues(ctx)
+	states, err := s.engine.Queues(ctx)
 	if err != nil {
 		return // its requests are refused, and the log says so
 	}
 	for _, state := range states {
-		inside, _ := left.engine.Count(state.Prefix)
-		if inside == 0 || !left.covers(state.Prefix) || left.engine.has(state.Prefix) {
+		inside, _ := s.engine.Count(state.Prefix)
+		if inside == 0 || !s.covers(state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
 		s.report.Logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
-			zap.String("path", left.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
+			zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
 	}
 }
 
-// has reports whether a handler has a queue of the engine.
-func (e *sharedEngine) has(queue string) bool {
-	return len(registered.membersWhere(func(m *member) bool { return m.engine == e && m.covers(queue) })) > 0
+// has reports whether a handler has a queue of the engine, or one of those of a name that
+// ends in *.
+func (e *sharedEngine) has(name string) bool {
+	return len(registered.handlersWhere(func(s *Handler) bool { return s.engine.sharedEngine == e && overlap(s.names, name) })) > 0
 }
 
 // Interface guards

@@ -26,8 +26,8 @@ type setting struct {
 	syntax string // of the values
 	usual  string // the default, as the documents say it
 	parse  func(*Handler, *caddyfile.Dispenser) error
-	fill   func(*Handler)       // applies the default, if there is one
-	check  func(*Handler) error // after the defaults
+	fill   func(*Handler)       // applies the default; nil if there is none
+	check  func(*Handler) error // after parse, or after the defaults; nil if all is allowed
 }
 
 const (
@@ -47,7 +47,7 @@ const (
 var settings = []setting{
 	{
 		name: "path", syntax: "<directory>", usual: "`queues` in Caddy's data directory",
-		parse: (*Handler).parsePath, fill: func(*Handler) {}, check: func(*Handler) error { return nil }, // by expandPath
+		parse: (*Handler).parsePath, // expandPath does the rest
 	}, {
 		name: "prefix", syntax: "<text>", usual: defaultPrefix,
 		parse: (*Handler).parsePrefix,
@@ -56,19 +56,16 @@ var settings = []setting{
 	},
 	methods("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
 	duration("timeout", "60s", func(s *Handler) **caddy.Duration { return &s.Timeout }),
-	count("queue_length", 0, 0, func(s *Handler) *int { return &s.QueueLength }),
+	number("queue_length", "<n>", 0, directive.AtLeast(0), func(s *Handler) *int { return &s.QueueLength }),
 	choice("when_full", func(s *Handler) *string { return &s.WhenFull }, dropNewest, dropOldest),
+	number("error_code", "<status>", 503, directive.Range{Least: 400, Most: 599, Want: "a status from 400 to 599"},
+		func(s *Handler) *int { return &s.ErrorCode }),
 	{
-		name: "error_code", syntax: "<status>", usual: "503",
-		parse: (*Handler).parseErrorCode,
-		fill:  func(s *Handler) { s.ErrorCode = cmp.Or(s.ErrorCode, 503) },
-		check: func(s *Handler) error { return checkErrorCode(s.ErrorCode) },
-	}, {
 		name: "error_response", syntax: "<mime type> <body>", usual: "none: the error goes to `handle_errors`",
-		parse: (*Handler).parseErrorResponse, fill: func(*Handler) {},
+		parse: (*Handler).parseErrorResponse,
 		check: func(s *Handler) error { return checkErrorResponse(s.ErrorResponse) },
 	},
-	count("concurrency", 1, 1, func(s *Handler) *int { return &s.Concurrency }),
+	number("concurrency", "<n>", 1, directive.AtLeast(1), func(s *Handler) *int { return &s.Concurrency }),
 	methods("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
 	duration("hold_timeout", "0", func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
 	choice("on_disconnect", func(s *Handler) *string { return &s.OnDisconnect }, onDisconnectFinish, onDisconnectCancel),
@@ -76,74 +73,65 @@ var settings = []setting{
 		name: "buffer", syntax: "<size> [<disk>]", usual: "64KiB 256MiB",
 		parse: (*Handler).parseBuffer,
 		fill: func(s *Handler) {
-			s.Buffer, s.BufferDisk = orDefault(s.Buffer, 64<<10), orDefault(s.BufferDisk, 256<<20)
+			s.Buffer, s.BufferDisk = cmp.Or(s.Buffer, new(Size(64<<10))), cmp.Or(s.BufferDisk, new(Size(256<<20)))
 		},
 		check: func(s *Handler) error {
 			return errors.Join(
-				checkSize("buffer", *s.Buffer, bufferOff, maxBuffer, "from 0 to 1GiB, such as 64KiB, or -1 for off"),
-				checkSize("buffer_disk", *s.BufferDisk, 0, maxBufferDisk, "from 0 to 1TiB, such as 256MiB"))
+				checkSize("buffer", s.Buffer, bufferOff, maxBuffer, "from 0 to 1GiB, such as 64KiB, or off, which is -1 in JSON"),
+				checkSize("buffer_disk", s.BufferDisk, 0, maxBufferDisk, "from 0 to 1TiB, such as 256MiB"))
 		},
 	}, {
 		name: "response_buffer", syntax: "<size>", usual: "256KiB",
-		parse: (*Handler).parseResponseBuffer,
-		fill:  func(s *Handler) { s.ResponseBuffer = orDefault(s.ResponseBuffer, 256<<10) },
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			return parseSizes(d, "a size such as 256KiB", &s.ResponseBuffer)
+		},
+		fill: func(s *Handler) { s.ResponseBuffer = cmp.Or(s.ResponseBuffer, new(Size(256<<10))) },
 		check: func(s *Handler) error {
-			return checkSize("response_buffer", *s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
+			return checkSize("response_buffer", s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
 		},
 	}, {
 		name: "waiting_page", syntax: "[{ ... }]", usual: "none",
-		parse: (*Handler).parseWaitingPage,
-		fill: func(s *Handler) {
-			if s.WaitingPage != nil {
-				s.WaitingPage.fill()
-			}
-		},
-		check: func(s *Handler) error { return s.WaitingPage.check() },
+		parse: (*Handler).parseWaitingPage, // WaitingPage.provision does the rest
 	}, {
 		name: "dry_run", usual: "off",
-		parse: (*Handler).parseDryRun, fill: func(*Handler) {}, check: func(*Handler) error { return nil },
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			s.DryRun = true
+			return directive.Flag(d)
+		},
 	}, {
 		name: "engine", syntax: "<name> [{ ... }]", usual: "file",
-		parse: (*Handler).parseEngine, fill: func(*Handler) {}, check: func(*Handler) error { return nil }, // by loadEngine
+		parse: (*Handler).parseEngine, // loadEngine does the rest
 	},
 }
 
 // subdirectives are those of the settings.
 var subdirectives = func() (table directive.Table[*Handler]) {
-	for _, s := range settings {
-		table = append(table, directive.On(s.name, s.parse))
+	for _, setting := range settings {
+		table = append(table, directive.On(setting.name, func(s *Handler, d *caddyfile.Dispenser) error {
+			if err := setting.parse(s, d); err != nil || setting.check == nil {
+				return err
+			}
+			return directive.In(d, setting.check(s))
+		}))
 	}
 	return table
 }()
 
-// fillIn applies the defaults and checks the settings.
-func (s *Handler) fillIn() error {
-	path, err := expandPath(s.Path)
-	if err != nil {
+// fillIn applies the defaults, and refuses settings that make no sense.
+func (s *Handler) fillIn() (err error) {
+	if s.Path, err = expandPath(s.Path); err != nil {
 		return err
 	}
-	s.Path = path
-	for _, setting := range settings {
-		setting.fill(s)
-	}
-	return s.check()
-}
-
-// check refuses settings that make no sense.
-func (s *Handler) check() error {
 	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength)}
 	for _, setting := range settings {
-		errs = append(errs, setting.check(s))
+		if setting.fill != nil {
+			setting.fill(s)
+		}
+		if setting.check != nil {
+			errs = append(errs, setting.check(s))
+		}
 	}
 	return errors.Join(errs...)
-}
-
-// orDefault is a setting whose zero value has a meaning of its own.
-func orDefault[T any](value *T, usual T) *T {
-	if value == nil {
-		return &usual
-	}
-	return value
 }
 
 // duration is a setting of 0 or more.
@@ -151,47 +139,47 @@ func duration(name, usual string, field func(*Handler) **caddy.Duration) setting
 	return setting{
 		name: name, syntax: "<duration>", usual: usual,
 		parse: func(s *Handler, d *caddyfile.Dispenser) error {
-			value, err := directive.Duration(d)
+			value, err := directive.Duration(d, 0)
 			*field(s) = &value
 			return err
 		},
 		fill: func(s *Handler) {
 			value, _ := caddy.ParseDuration(usual)
-			*field(s) = orDefault(*field(s), caddy.Duration(value))
+			*field(s) = cmp.Or(*field(s), new(caddy.Duration(value)))
 		},
-		check: func(s *Handler) error { return directive.CheckDuration(name, time.Duration(**field(s))) },
+		check: func(s *Handler) error { return directive.CheckDuration(name, time.Duration(**field(s)), 0) },
 	}
 }
 
-// count is a setting that is a whole number.
-func count(name string, usual, least int, field func(*Handler) *int) setting {
+// number is a setting that is a whole number.
+func number(name, syntax string, usual int, allowed directive.Range, field func(*Handler) *int) setting {
 	return setting{
-		name: name, syntax: "<n>", usual: strconv.Itoa(usual),
+		name: name, syntax: syntax, usual: strconv.Itoa(usual),
 		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
-			*field(s), err = directive.Count(d, least)
+			*field(s), err = allowed.Parse(d)
 			return err
 		},
 		fill:  func(s *Handler) { *field(s) = cmp.Or(*field(s), usual) },
-		check: func(s *Handler) error { return directive.CheckCount(name, *field(s), least) },
+		check: func(s *Handler) error { return allowed.Check(name, *field(s)) },
 	}
 }
 
 // choice is a setting that is one of two words; the first is the default.
 func choice(name string, field func(*Handler) *string, words ...string) setting {
-	check := func(word string) error {
-		if !slices.Contains(words, word) {
-			return fmt.Errorf("%s %q: expected %s", name, word, strings.Join(words, " or "))
-		}
-		return nil
-	}
+	expected := strings.Join(words, " or ")
 	return setting{
 		name: name, syntax: strings.Join(words, "|"), usual: words[0],
 		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
-			*field(s), err = directive.Checked(d, strings.Join(words, " or "), check)
+			*field(s), err = directive.Value(d, expected)
 			return err
 		},
-		fill:  func(s *Handler) { *field(s) = cmp.Or(*field(s), words[0]) },
-		check: func(s *Handler) error { return check(*field(s)) },
+		fill: func(s *Handler) { *field(s) = cmp.Or(*field(s), words[0]) },
+		check: func(s *Handler) error {
+			if word := *field(s); !slices.Contains(words, word) {
+				return fmt.Errorf("%s %q: expected %s", name, word, expected)
+			}
+			return nil
+		},
 	}
 }
 
@@ -206,7 +194,7 @@ func methods(name string, field func(*Handler) *[]string) setting {
 				return d.Errf("%s: no value; expected request methods such as GET, separated by spaces or commas", name)
 			}
 			*field(s) = normalizeMethods(args)
-			return directive.In(d, checkMethods(name, *field(s)))
+			return nil
 		},
 		fill:  func(s *Handler) { *field(s) = normalizeMethods(*field(s)) },
 		check: func(s *Handler) error { return checkMethods(name, *field(s)) },
@@ -215,15 +203,14 @@ func methods(name string, field func(*Handler) *[]string) setting {
 
 // normalizeMethods returns the methods in upper case, each once.
 func normalizeMethods(texts []string) (normal []string) {
-	for _, method := range strings.FieldsFunc(strings.ToUpper(strings.Join(texts, " ")), isSeparator) {
+	text := strings.ReplaceAll(strings.Join(texts, " "), ",", " ")
+	for _, method := range strings.Fields(strings.ToUpper(text)) {
 		if !slices.Contains(normal, method) {
 			normal = append(normal, method)
 		}
 	}
 	return normal
 }
-
-func isSeparator(c rune) bool { return c == ',' || c == ' ' || c == '\t' }
 
 func checkMethods(name string, methods []string) error {
 	for _, method := range methods {
@@ -275,13 +262,6 @@ func checkPrefix(prefix string) error {
 	return nil
 }
 
-func checkErrorCode(status int) error {
-	if status < 400 || status > 599 {
-		return fmt.Errorf("error_code %d: expected a status from 400 to 599", status)
-	}
-	return nil
-}
-
 func checkErrorResponse(r *ErrorResponse) error {
 	if r == nil {
 		return nil
@@ -302,9 +282,10 @@ func checkWhenFull(who string, queueLength int) error {
 	return nil
 }
 
-func checkSize(name string, size, least, most Size, expected string) error {
-	if size < least || size > most {
-		return fmt.Errorf("%s %d: expected a size %s", name, size, expected)
+// checkSize returns an error for a size outside of a range, if it is there.
+func checkSize(name string, size *Size, least, most Size, expected string) error {
+	if size != nil && (*size < least || *size > most) {
+		return fmt.Errorf("%s %d: expected a size %s", name, *size, expected)
 	}
 	return nil
 }

@@ -30,12 +30,15 @@ func (s *Size) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// parseSize reads a number of bytes with or without a unit: `4096`, `64KiB`,
-// `1MB`.
+// parseSize reads a number of bytes with or without a unit: `4096`, `64KiB`, `1MB`; or
+// `off`.
 func parseSize(text string) (Size, error) {
+	if text == "off" {
+		return bufferOff, nil
+	}
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n > maxBufferDisk {
-		return 0, fmt.Errorf("size %q: expected a number of bytes, such as 64KiB", text)
+		return 0, fmt.Errorf("size %q: expected a number of bytes up to 1TiB, such as 64KiB", text)
 	}
 	return Size(n), nil
 }

@@ -10,58 +10,48 @@ import (
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-type prefixStats struct {
-	*telemetry.Stats
-	prefix string
+type prefixStats struct{ *telemetry.Stats }
+
+// handlers are those that have the prefix.
+func (s *prefixStats) handlers() []*Handler {
+	return registered.handlersWhere(func(h *Handler) bool { return h.Prefix == s.Prefix })
 }
 
-// members are the handlers that have the prefix.
-func (s *prefixStats) members() []member {
-	return registered.membersWhere(func(m *member) bool { return m.prefix == s.prefix })
-}
-
-// usage is how the handlers of a prefix use it.
+// usage is what the handlers of a queue, or of a prefix, say of it together. If they
+// differ, each limit is the widest.
 type usage struct {
-	member
-	paths []string // in order; none without a handler
+	paths              []string // of its engines, in order; none without a handler
+	limit, queueLength int      // how many may be inside, and may wait; 0 is no limit
+	dryRun             bool
 }
 
-func (s *prefixStats) usage() (u usage) {
-	members := s.members()
-	for _, m := range members {
-		u.paths = append(u.paths, m.path)
+func usageOf(handlers []*Handler) (u usage) {
+	for i, h := range handlers {
+		if i == 0 {
+			u.limit, u.queueLength = h.limit, h.QueueLength
+		}
+		u.limit = serializer.Wider(u.limit, h.limit)
+		u.queueLength = serializer.Wider(u.queueLength, h.QueueLength)
+		u.dryRun = u.dryRun || h.DryRun
+		u.paths = append(u.paths, h.engine.Path())
 	}
 	slices.Sort(u.paths)
-	u.member, u.paths = widest(members), slices.Compact(u.paths)
+	u.paths = slices.Compact(u.paths)
 	return u
-}
-
-// widest is what several handlers of a queue say of it together. If they differ, each limit
-// is the widest.
-func widest(members []member) (all member) {
-	for i, m := range members {
-		if i == 0 {
-			all = m
-		}
-		all.limit = serializer.Wider(all.limit, m.limit)
-		all.queueLength = serializer.Wider(all.queueLength, m.queueLength)
-		all.dryRun = all.dryRun || m.dryRun
-	}
-	return all
 }
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *prefixStats) isUsed() bool {
-	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.members()) > 0
+	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.handlers()) > 0
 }
 
 // many reports whether the prefix names more than one queue.
-func (s *prefixStats) many() bool { return strings.Contains(s.prefix, "{") }
+func (s *prefixStats) many() bool { return strings.Contains(s.Prefix, "{") }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
 func (s *prefixStats) paused() float64 {
-	for _, m := range s.members() {
-		if m.engine.PausedUntil(s.pauseName()) != nil {
+	for _, h := range s.handlers() {
+		if h.engine.PausedUntil(s.pauseName()) != nil {
 			return 1
 		}
 	}
@@ -69,7 +59,7 @@ func (s *prefixStats) paused() float64 {
 }
 
 // pauseName is the name by which the queue of the prefix is paused, or all its queues.
-func (s *prefixStats) pauseName() string { return namesWith(s.prefix) }
+func (s *prefixStats) pauseName() string { return namesWith(s.Prefix) }
 
 // namesWith is the name of a prefix's queue, or with placeholders, that of all its queues.
 func namesWith(prefix string) string {

@@ -1,17 +1,16 @@
 package serialize
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
@@ -50,13 +49,6 @@ func (s *Status) Provision(ctx caddy.Context) error {
 	return nil
 }
 
-// ParseStatusDirective sets up the serialize_status directive, which may have a matcher.
-// Its syntax is that of [Status.UnmarshalCaddyfile].
-func ParseStatusDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	s := new(Status)
-	return s, s.UnmarshalCaddyfile(h.Dispenser)
-}
-
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	serialize_status {
@@ -64,30 +56,22 @@ func ParseStatusDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, 
 //	}
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	return statusSubdirectives.ParseBlock(d, "serialize_status", s)
+	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
+		s.Controls = true
+		return directive.Flag(d)
+	})
+	return directive.Table[*Status]{controls}.ParseBlock(d, "serialize_status", s)
 }
-
-var statusSubdirectives = directive.Table[*Status]{directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
-	if d.NextArg() {
-		return d.Errf("controls: unexpected argument %q; it has none", d.Val())
-	}
-	s.Controls = true
-	return nil
-})}
 
 // ServeHTTP answers with the page, or performs the action of a control.
 func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
-	allowed := "GET, HEAD"
-	if s.Controls {
-		allowed += ", POST"
-	}
 	switch {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		return s.servePage(w, r)
 	case r.Method == http.MethodPost && s.Controls:
 		return s.serveControl(w, r)
 	}
-	w.Header().Set("Allow", allowed)
+	w.Header().Set("Allow", map[bool]string{false: "GET, HEAD", true: "GET, HEAD, POST"}[s.Controls])
 	return caddyhttp.Error(http.StatusMethodNotAllowed, fmt.Errorf("status page: method %s is not allowed", r.Method))
 }
 
@@ -100,13 +84,13 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 		return caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("status page: %w", err))
 	}
 	for name, value := range map[string]string{
-		"Content-Type": "text/html; charset=utf-8", "Content-Length": strconv.Itoa(len(text)), "Cache-Control": "no-store",
+		"Content-Type": "text/html; charset=utf-8", "Cache-Control": "no-store",
 		"Content-Security-Policy": statuspage.Policy(), "Referrer-Policy": "no-referrer", "X-Content-Type-Options": "nosniff",
 	} {
 		w.Header().Set(name, value)
 	}
-	_, err = w.Write(text) // which net/http leaves out of an answer to HEAD
-	return err
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+	return nil
 }
 
 // statusQueues are the rows of the status page: the listed queues, and one for each prefix
@@ -115,9 +99,7 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue) {
 	byPrefix := make(map[string][]*statuspage.Queue)
 	for _, q := range allQueues(ctx) {
-		row := &statuspage.Queue{
-			Queue: q.Queue, QueueLength: q.settings.queueLength, DryRun: q.settings.dryRun, Control: q.Path + "/" + q.Prefix,
-		}
+		row := &statuspage.Queue{Queue: q.Queue, Control: q.Path + "/" + q.Prefix}
 		rows = append(rows, row)
 		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
 	}
@@ -140,12 +122,11 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // unless it is used in several directories, or begins with a placeholder: then its pause
 // would be that of all queues.
 func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
-	u := s.usage()
+	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
-		Sum: true, QueueLength: u.queueLength, DryRun: u.dryRun, OldestWaiting: s.Waits.Oldest(now),
-		Queue: queueapi.Queue{QueueState: serializer.QueueState{
-			Path: strings.Join(u.paths, ", "), Prefix: s.prefix, Limit: u.limit,
-			Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()), Tickets: []serializer.TicketState{},
+		Sum: true, OldestWaiting: s.Waits.Oldest(now),
+		Queue: queueapi.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
+			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},
 	}
 	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {

@@ -3,7 +3,6 @@ package serialize
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -32,40 +31,30 @@ type WaitingPage struct {
 	page *waitingpage.Page
 }
 
-func (p *WaitingPage) fill() {
-	p.After = orDefault(p.After, caddy.Duration(2*time.Second))
-	p.Hold = orDefault(p.Hold, caddy.Duration(15*time.Second))
-}
+const leastHold = time.Second
 
-func (p *WaitingPage) check() error {
-	if p == nil {
-		return nil
+// provision applies the defaults, checks the settings and loads the page.
+func (p *WaitingPage) provision() (err error) {
+	p.After = cmp.Or(p.After, new(caddy.Duration(2*time.Second)))
+	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(15*time.Second)))
+	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
+	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold))
+	if err == nil {
+		p.page, err = waitingpage.Load(p.File, after, hold)
 	}
-	return errors.Join(directive.CheckDuration("after", time.Duration(*p.After)), checkHold(time.Duration(*p.Hold)))
-}
-
-func checkHold(hold time.Duration) error {
-	if hold < time.Second {
-		return fmt.Errorf("hold %s: expected a duration of 1s or more, such as 15s", hold)
-	}
-	return nil
-}
-
-func (p *WaitingPage) provision(caddy.Context) (err error) {
-	p.page, err = waitingpage.Load(p.File, time.Duration(*p.After), time.Duration(*p.Hold))
 	return err
 }
 
 var pageSubdirectives = directive.Table[*WaitingPage]{
 	directive.On("after", func(p *WaitingPage, d *caddyfile.Dispenser) error {
-		after, err := directive.Duration(d)
+		after, err := directive.Duration(d, 0)
 		p.After = &after
 		return err
 	}),
 	directive.On("hold", func(p *WaitingPage, d *caddyfile.Dispenser) error {
-		hold, err := directive.Duration(d)
+		hold, err := directive.Duration(d, leastHold)
 		p.Hold = &hold
-		return cmp.Or(err, directive.In(d, checkHold(time.Duration(hold))))
+		return err
 	}),
 	directive.OnText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
 }

@@ -5,15 +5,33 @@ import (
 	"net/netip"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// ParseDirective sets up the unique_ids directive. Syntax:
+var subdirectives = directive.Table[*Handler]{
+	text("layout", "classic, threaded or modern", func(u *Handler) *string { return &u.Layout }, checkLayout),
+	text("node", "auto, random or an IPv4 address", func(u *Handler) *string { return &u.Node }, checkNode),
+	directive.On("shards", func(u *Handler, d *caddyfile.Dispenser) (err error) {
+		u.Shards, err = shardsRange.Parse(d)
+		return err
+	}),
+	text("trust", "the name of a request header field", func(u *Handler) *string { return &u.Trust }, checkTrust),
+}
+
+// text is a subdirective with one word, for a setting of the handler.
+func text(name, expected string, of func(*Handler) *string, check func(string) error) directive.Subdirective[*Handler] {
+	return directive.On(name, func(u *Handler, d *caddyfile.Dispenser) (err error) {
+		if *of(u), err = directive.Value(d, expected); err != nil {
+			return err
+		}
+		return directive.In(d, check(*of(u)))
+	})
+}
+
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	unique_ids [<matcher>] {
 //	    layout  classic|threaded|modern
@@ -21,38 +39,9 @@ import (
 //	    shards  <n>
 //	    trust   <header>
 //	}
-func ParseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
-	u := new(Handler)
-	return u, u.UnmarshalCaddyfile(h.Dispenser)
-}
-
-var subdirectives = directive.Table[*Handler]{
-	text("layout", "classic, threaded or modern", func(u *Handler) *string { return &u.Layout }, checkLayout),
-	text("node", "auto, random or an IPv4 address", func(u *Handler) *string { return &u.Node }, checkNode),
-	directive.On("shards", (*Handler).parseShards),
-	text("trust", "the name of a request header field", func(u *Handler) *string { return &u.Trust }, checkTrust),
-}
-
-// text is a subdirective with one word, for a setting of the handler.
-func text(name, expected string, of func(*Handler) *string, check func(string) error) directive.Subdirective[*Handler] {
-	return directive.On(name, func(u *Handler, d *caddyfile.Dispenser) (err error) {
-		*of(u), err = directive.Checked(d, expected, check)
-		return err
-	})
-}
-
-// UnmarshalCaddyfile sets up the handler from the tokens of its directive, without a
-// matcher. See [ParseDirective].
 func (u *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	return subdirectives.ParseBlock(d, "unique_ids", u)
-}
-
-func (u *Handler) parseShards(d *caddyfile.Dispenser) (err error) {
-	if u.Shards, err = directive.Count(d, 1); err != nil {
-		return err
-	}
-	return directive.In(d, checkShards(u.Shards))
 }
 
 func checkLayout(layout string) error {
@@ -70,11 +59,8 @@ func checkNode(node string) error {
 	return nil
 }
 
-func checkShards(shards int) error {
-	if shards < 1 || shards > uniqueid.MaxShards {
-		return fmt.Errorf("shards %d: expected a whole number from 1 to %d", shards, uniqueid.MaxShards)
-	}
-	return nil
+var shardsRange = directive.Range{
+	Least: 1, Most: uniqueid.MaxShards, Want: fmt.Sprintf("a whole number from 1 to %d", uniqueid.MaxShards),
 }
 
 func checkTrust(header string) error {

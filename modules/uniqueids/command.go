@@ -63,8 +63,8 @@ storage, which servers without a storage option use.`,
 		if *n < 1 {
 			return fmt.Errorf("-n %d: expected 1 or more", *n)
 		}
-		if err := checkShards(*shards); err != nil {
-			return fmt.Errorf("--%w", err)
+		if err := shardsRange.Check("--shards", *shards); err != nil {
+			return err
 		}
 		newID, err := commandGenerator(cmd.Context(), *scheme, *shards)
 		out := bufio.NewWriter(cmd.OutOrStdout())

@@ -93,7 +93,7 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	u.Node = cmp.Or(u.Node, nodeAuto)
 	u.Shards = cmp.Or(u.Shards, 1)
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
-	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), checkShards(u.Shards), checkTrust(u.Trust))
+	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), shardsRange.Check("shards", u.Shards), checkTrust(u.Trust))
 	if err == nil {
 		err = u.openGenerators(ctx)
 	}

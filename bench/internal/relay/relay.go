@@ -25,23 +25,17 @@ import (
 
 // Relay is two processes that pass one turn to and fro, by lock files.
 type Relay struct {
-	Dir  string        // of the lock files
-	Hold time.Duration // that each turn lasts
-	Laps int           // turns of each process
+	Dir   string        // of the lock files
+	Hold  time.Duration // that each turn lasts
+	Laps  int           // turns of each process
+	Start time.Time     // of the first turns; Run sets it
 }
 
-// runner is one of the processes.
-type runner struct {
-	Relay
-	Number int
-	Start  time.Time
-}
-
-// lap is one turn of a runner.
+// lap is one turn of a process.
 type lap struct {
 	Token         uint64
 	Entered, Left int64 // nanoseconds on the clock of all processes
-	Runner        int
+	runner        int   // which of the processes
 }
 
 const env = "ORDERLY_BENCH_RELAY"
@@ -52,7 +46,7 @@ func Play(ctx context.Context) {
 	if !ok {
 		return
 	}
-	var r runner
+	var r Relay
 	err := json.Unmarshal([]byte(text), &r)
 	if err == nil {
 		var laps []lap
@@ -69,11 +63,14 @@ func Play(ctx context.Context) {
 // Run returns the hand-overs in order of length.
 func (r Relay) Run(ctx context.Context) ([]time.Duration, error) {
 	laps := make([][]lap, 2)
-	start := time.Now().Add(300 * time.Millisecond)
+	r.Start = time.Now().Add(300 * time.Millisecond)
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range laps {
 		group.Go(func() (err error) {
-			laps[i], err = runner{r, i, start}.ask(ctx)
+			laps[i], err = r.ask(ctx)
+			for j := range laps[i] {
+				laps[i][j].runner = i
+			}
 			return err
 		})
 	}
@@ -84,14 +81,14 @@ func (r Relay) Run(ctx context.Context) ([]time.Duration, error) {
 }
 
 // ask has a process of its own do the turns.
-func (r runner) ask(ctx context.Context) (laps []lap, err error) {
+func (r Relay) ask(ctx context.Context) (laps []lap, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
 	task, err := json.Marshal(r)
 	if err != nil {
-		return nil, fmt.Errorf("writing a runner's task: %w", err)
+		return nil, fmt.Errorf("writing the task of a process: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, self)
 	cmd.Env = append(os.Environ(), env+"="+string(task))
@@ -114,7 +111,7 @@ var arrival = serializer.Arrival{
 	Timeout: time.Minute, // nobody here waits that long
 }
 
-func (r runner) run(ctx context.Context) ([]lap, error) {
+func (r Relay) run(ctx context.Context) ([]lap, error) {
 	store, err := lockfile.Open(r.Dir, lockfile.Options{})
 	if err != nil {
 		return nil, err
@@ -128,7 +125,7 @@ func (r runner) run(ctx context.Context) ([]lap, error) {
 		if err != nil {
 			return nil, err
 		}
-		laps[i] = lap{Token: turn.Token(), Entered: time.Now().UnixNano(), Runner: r.Number}
+		laps[i] = lap{Token: turn.Token(), Entered: time.Now().UnixNano()}
 		time.Sleep(r.Hold)
 		laps[i].Left = time.Now().UnixNano()
 		turn.Leave()
@@ -146,7 +143,7 @@ func handOvers(laps []lap) (took []time.Duration, err error) {
 		if l.Entered < before.Left {
 			return nil, fmt.Errorf("ticket %d entered before %d had left", l.Token, before.Token)
 		}
-		if int64(l.Token) < before.Left/1000 && l.Runner != before.Runner {
+		if int64(l.Token) < before.Left/1000 && l.runner != before.runner {
 			took = append(took, time.Duration(l.Entered-before.Left))
 		}
 	}

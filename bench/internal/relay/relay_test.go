@@ -26,10 +26,10 @@ func TestRelay(t *testing.T) {
 func TestHandOvers(t *testing.T) {
 	const µs = 1000
 	laps := []lap{
-		{Token: 30, Entered: 310 * µs, Left: 400 * µs, Runner: 1}, // was waiting
-		{Token: 10, Entered: 100 * µs, Left: 300 * µs, Runner: 0},
-		{Token: 450, Entered: 505 * µs, Left: 600 * µs, Runner: 0}, // came later
-		{Token: 500, Entered: 605 * µs, Left: 700 * µs, Runner: 0}, // was waiting, in the same process
+		{Token: 30, Entered: 310 * µs, Left: 400 * µs, runner: 1}, // was waiting
+		{Token: 10, Entered: 100 * µs, Left: 300 * µs, runner: 0},
+		{Token: 450, Entered: 505 * µs, Left: 600 * µs, runner: 0}, // came later
+		{Token: 500, Entered: 605 * µs, Left: 700 * µs, runner: 0}, // was waiting, in the same process
 	}
 	if got, err := handOvers(laps); err != nil || !slices.Equal(got, []time.Duration{10 * µs}) {
 		t.Errorf("got %v, %v", got, err)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -21,15 +20,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
 
-const (
-	// patience is how long a Caddy may take to answer. One that was stopped takes
-	// connections and never answers.
-	patience = 5 * time.Second
-
-	// maxAnswer bounds the memory that an answer takes, in bytes. A list of 100,000
-	// tickets is shorter.
-	maxAnswer = 64 << 20
-)
+// patience is how long a Caddy may take to answer. One that was stopped takes connections
+// and never answers.
+const patience = 5 * time.Second
 
 // ask makes a request to the admin API, and reads the answer.
 func (r *run) ask(method, path string, answer any) error {
@@ -38,18 +31,12 @@ func (r *run) ask(method, path string, answer any) error {
 		return fmt.Errorf("finding the address of the admin API: %w", err)
 	}
 	r.address = address
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	agent := "caddy serialize " + r.Name()
-	if user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER")); user != "" {
-		agent += " by " + command.Printable(user) // for the log of who paused what
-	}
-	resp, err := send(ctx, address, method, path, agent)
+	resp, err := r.send(method, path)
 	if err != nil {
 		return unanswered(address, err)
 	}
 	defer resp.Body.Close()
-	body := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer))
+	body := json.NewDecoder(resp.Body)
 	if resp.StatusCode == http.StatusOK {
 		if err := body.Decode(answer); err != nil {
 			return fmt.Errorf("reading the answer of the Caddy at %s: %w", address, err)
@@ -75,17 +62,19 @@ func unanswered(address string, err error) error {
 	return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 }
 
-// send is Caddy's own client of the admin API, with a context and the status of an error.
-func send(ctx context.Context, address, method, path, agent string) (*http.Response, error) {
-	to, err := caddy.ParseNetworkAddress(address)
+// send is Caddy's own client of the admin API, with a timeout and the status of an error.
+// The log says who paused what by the name of the program and its user.
+func (r *run) send(method, path string) (*http.Response, error) {
+	to, err := caddy.ParseNetworkAddress(r.address)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, method, path, nil)
+	request, err := http.NewRequestWithContext(r.Context(), method, path, nil)
 	if err != nil {
 		return nil, err
 	}
-	request.Header.Set("User-Agent", agent)
+	user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "an unknown user")
+	request.Header.Set("User-Agent", "caddy serialize "+r.Name()+" by "+command.Printable(user))
 	request.URL.Scheme, request.URL.Host = "http", to.JoinHostPort(0)
 	if to.IsUnixNetwork() {
 		request.URL.Host = "127.0.0.1"
@@ -93,7 +82,7 @@ func send(ctx context.Context, address, method, path, agent string) (*http.Respo
 	} else {
 		request.Header.Set("Origin", "http://"+request.URL.Host)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, to.Network, to.JoinHostPort(0))
 	}}}
 	return client.Do(request)

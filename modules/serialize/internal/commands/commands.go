@@ -23,11 +23,9 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 const (
-	exitError      = 1
 	exitNone       = 2
 	exitInside     = 3
 	exitNoAnswer   = 4
@@ -220,11 +218,7 @@ func pause(r *run, _ []string) error {
 	if err != nil || !r.wait {
 		return err
 	}
-	if err := r.awaitEmpty(); err != nil {
-		return fmt.Errorf("waiting until nobody is inside %s: %w", r.prefix, err)
-	}
-	r.say("nobody is inside")
-	return nil
+	return r.awaitEmpty()
 }
 
 func resume(r *run, _ []string) error {
@@ -234,9 +228,8 @@ func resume(r *run, _ []string) error {
 			r.say("%s in %s: resumed", q.Prefix, q.Path)
 			continue
 		}
-		by := r.pauseOf(q)
-		err = errors.Join(err, &failure{fmt.Errorf("%s in %s: still paused by %s, %s; resume that one",
-			q.Prefix, q.Path, by, queueapi.UntilText(*q.PausedUntil)), exitError})
+		err = errors.Join(err, fmt.Errorf("%s in %s: still paused %s, by a pause of several queues; caddy serialize queues lists it",
+			q.Prefix, q.Path, queueapi.UntilText(*q.PausedUntil)))
 	}
 	return err
 }
@@ -244,19 +237,6 @@ func resume(r *run, _ []string) error {
 // change pauses or resumes queues. The answer says of each whether it is paused now.
 func (r *run) change(action string) (changed []queueapi.Paused, err error) {
 	return changed, r.act(http.MethodPost, action, &changed)
-}
-
-// pauseOf names the pause of several queues that goes on for one of them.
-func (r *run) pauseOf(one queueapi.Paused) string {
-	var queues []queueapi.Queue
-	if err := r.ask(http.MethodGet, queueapi.Path+"?queue="+url.QueryEscape(one.Path+"/*"), &queues); err == nil {
-		for _, q := range queues {
-			if strings.HasSuffix(q.Prefix, "*") && q.PausedUntil != nil && serializer.Matches(q.Prefix, one.Prefix) {
-				return q.Prefix
-			}
-		}
-	}
-	return "a pause of several queues"
 }
 
 // say prints a line, in which nothing controls a terminal.
@@ -268,18 +248,19 @@ func (r *run) say(format string, args ...any) {
 // until it knows of the pause; it checks ten times a second.
 const emptyTime = 500 * time.Millisecond
 
-// awaitEmpty returns when nobody is inside the queues that were paused.
+// awaitEmpty returns when nobody is inside the queues that were paused, and says so.
 func (r *run) awaitEmpty() error {
 	for empty := time.Now(); time.Since(empty) < emptyTime; time.Sleep(emptyTime / 10) {
 		queues, err := r.queues()
 		switch {
 		case err != nil:
-			return fmt.Errorf("%w; the pause goes on", err)
+			return fmt.Errorf("waiting until nobody is inside %s: %w; the pause goes on", r.prefix, err)
 		case len(queues) == 0 || slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.PausedUntil == nil }):
-			return &failure{errors.New("the pause has ended"), exitPauseEnded}
+			return &failure{fmt.Errorf("waiting until nobody is inside %s: the pause has ended", r.prefix), exitPauseEnded}
 		case slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.Inside > 0 }):
 			empty = time.Now()
 		}
 	}
+	r.say("nobody is inside")
 	return nil
 }

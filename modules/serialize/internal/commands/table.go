@@ -34,7 +34,7 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 		if len(q.Tickets) > 0 {
 			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
 		}
-		for _, t := range queueapi.Rows(now, q.Tickets...) {
+		for _, t := range queueapi.Rows(now, q.Tickets) {
 			alive := "?"
 			if t.Alive != nil {
 				alive = map[bool]string{true: "yes", false: "no"}[*t.Alive]

@@ -5,6 +5,7 @@ package queueapi
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,9 @@ type Queue struct {
 
 	// Why the queue could not be read. Its numbers then say nothing.
 	Error string `json:"error,omitempty"`
+
+	QueueLength int  `json:"-"` // how many may wait; 0 is no limit
+	DryRun      bool `json:"-"`
 }
 
 // Eviction is the answer to the eviction of a ticket: the ticket as it was, and what became
@@ -77,10 +81,7 @@ func Age(d time.Duration) string {
 		precision = 100 * time.Millisecond
 	}
 	text := max(d, 0).Round(precision).String() // the queue's clock may run ahead of the system's
-	if whole, ok := strings.CutSuffix(text, "m0s"); ok {
-		return whole + "m"
-	}
-	return text
+	return strings.Replace(text, "m0s", "m", 1)
 }
 
 // Cut cuts a text that a client chose after so many characters.
@@ -108,7 +109,7 @@ type Row struct {
 const maxCell = 80
 
 // Rows are the tickets of a queue, in order.
-func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
+func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 	rows, waiting := make([]Row, len(tickets)), 0
 	for i, t := range tickets {
 		row, age := Row{TicketState: t, From: t.Client}, Age(now.Sub(t.Since))
@@ -135,12 +136,10 @@ func Rows(now time.Time, tickets ...serializer.TicketState) []Row {
 	return rows
 }
 
-// Describe names the request of a ticket, its client and its process.
-func Describe(t serializer.TicketState) string {
-	row := Rows(time.Time{}, t)[0]
-	text := cmp.Or(row.About, "a request") + " of " + cmp.Or(row.From, "an unknown client")
-	if row.TXID != "" {
-		text += ", txid " + row.TXID
-	}
-	return text + ", " + t.Owner
+// StateText is the ticket's state, since when, and why its turn should be over, if it should.
+func (r Row) StateText() string { return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Revoked }
+
+// Known joins the texts that are not empty.
+func Known(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " · ")
 }

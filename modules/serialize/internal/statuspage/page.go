@@ -33,7 +33,6 @@ var statusTemplate = sync.OnceValue(func() *template.Template {
 		"style":  func() template.CSS { return template.CSS(statusCSS) },
 		"script": func() template.JS { return template.JS(statusJS) },
 		"age":    queueapi.Age,
-		"state":  stateText,
 	}).Parse(statusHTML))
 })
 
@@ -85,10 +84,7 @@ func New(now time.Time, queues []*Queue, filter string) *Data {
 	}
 	slices.SortStableFunc(queues, func(a, b *Queue) int {
 		return cmp.Or(
-			cmp.Compare(b.level, a.level),
-			cmp.Compare(b.OldestWaiting, a.OldestWaiting),
-			cmp.Compare(b.Inside, a.Inside),
-		)
+			cmp.Compare(b.level, a.level), cmp.Compare(b.OldestWaiting, a.OldestWaiting), cmp.Compare(b.Inside, a.Inside))
 	})
 	data.Found, data.Queues = len(queues), queues[:min(len(queues), maxQueues)]
 	return data

@@ -74,7 +74,8 @@ func TestStatusJudges(t *testing.T) {
 		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
 		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
 	} {
-		q := &Queue{QueueLength: c.length, Outcomes: make(map[string]telemetry.Outcome)}
+		q := &Queue{Outcomes: make(map[string]telemetry.Outcome)}
+		q.QueueLength = c.length
 		for reason, last := range c.refused {
 			q.Outcomes[reason] = telemetry.Outcome{Count: 3, Refused: last}
 		}

@@ -1,7 +1,6 @@
 package statuspage
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -19,8 +18,6 @@ import (
 type Queue struct {
 	queueapi.Queue
 	Sum           bool
-	QueueLength   int // how many may wait; 0 is no limit
-	DryRun        bool
 	OldestWaiting time.Duration
 	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
 	Control       string                       // its name for pauses; "" if it cannot be paused
@@ -51,7 +48,7 @@ const (
 
 // diagnose finds the queue's trouble.
 func (q *Queue) diagnose(now time.Time) {
-	q.Rows = queueapi.Rows(now, q.Tickets...)
+	q.Rows = queueapi.Rows(now, q.Tickets)
 	if q.Error != "" {
 		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
@@ -79,9 +76,9 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
 		case t.Entered.IsZero() || q.level == badTrouble:
 		case t.Revoked != "":
-			q.note(badTrouble, "stuck", "A request is "+stateText(t)+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
+			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
 		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
-			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", stateText(t), q.Waiting))
+			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", t.StateText(), q.Waiting))
 		}
 	}
 }
@@ -138,15 +135,9 @@ func (q *Queue) Headline() string {
 		return strings.Join(q.Trouble, " ")
 	}
 	t := q.Rows[first]
-	known := slices.DeleteFunc([]string{stateText(t), t.About, t.From}, func(text string) bool { return text == "" })
-	text := strings.Join(known, " · ")
+	text := queueapi.Known(t.StateText(), t.About, t.From)
 	if q.Inside > 1 {
 		text += fmt.Sprintf(" · and %d more", q.Inside-1)
 	}
 	return text
-}
-
-// stateText is a ticket's state, since when, and why its turn should be over, if it should.
-func stateText(t queueapi.Row) string {
-	return t.State + " for " + cmp.Or(t.Hold, t.Wait) + t.Revoked
 }

@@ -52,6 +52,7 @@ func histogram(name, help string) *prometheus.HistogramVec {
 // Stats is what is counted of the requests of one prefix as configured. Requests are
 // counted here and nowhere else.
 type Stats struct {
+	Prefix          string
 	Created         time.Time
 	Waiting, Inside atomic.Int64
 	Waits, Holds    agelist.List // of those that wait, and of those that are inside
@@ -64,7 +65,7 @@ type Stats struct {
 // NewStats returns the stats of a prefix, which is the label of its metrics.
 func NewStats(prefix string) *Stats {
 	s := &Stats{
-		Created: time.Now(), outcomes: make(map[string]*outcome),
+		Prefix: prefix, Created: time.Now(), outcomes: make(map[string]*outcome),
 		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
 	}
 	for _, name := range Outcomes {

@@ -4,16 +4,17 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -50,8 +51,9 @@ func Serves(r *http.Request, space, queue string) bool {
 
 // acceptsHTML reports whether HTML is asked for by name: programs accept anything.
 func acceptsHTML(accept []string) bool {
-	for name, quality := range webpage.Qualities(accept) {
-		if name == htmlType && quality > 0 {
+	for media := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+		name, params, _ := mime.ParseMediaType(media)
+		if q := params["q"]; name == htmlType && (q == "" || strings.Trim(q, "0.") != "") {
 			return true
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"golang.org/x/text/language"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
@@ -80,9 +81,9 @@ func Load(file string, after, hold time.Duration) (*Page, error) {
 		return nil, fmt.Errorf("file %s: parsing the page: %w", file, err)
 	}
 	page := &Page{parsed, after, hold}
-	language, texts := Texts(nil)
+	name, texts := Texts(nil)
 	for number := range 3 {
-		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: language, Text: texts}); err != nil {
+		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: name, Text: texts}); err != nil {
 			return nil, fmt.Errorf("file %s: %w", file, err)
 		}
 	}
@@ -107,13 +108,13 @@ var languages = sync.OnceValue(func() (all map[string]map[string]string) {
 
 // Texts are those in the language that a reader prefers, of the available ones. Texts have
 // no nouns with numbers, which have many forms in some languages.
-func Texts(accept []string) (language string, texts map[string]string) {
-	language, best := "en", 0.0
-	for tag, quality := range webpage.Qualities(accept) {
-		primary, _, _ := strings.Cut(tag, "-")
-		if quality > best && languages()[primary] != nil {
-			language, best = primary, quality
+func Texts(accept []string) (name string, texts map[string]string) {
+	preferred, _, _ := language.ParseAcceptLanguage(strings.Join(accept, ",")) // none if it makes no sense
+	for _, tag := range preferred {
+		base, _ := tag.Base()
+		if texts = languages()[base.String()]; texts != nil {
+			return base.String(), texts
 		}
 	}
-	return language, languages()[language]
+	return "en", languages()["en"]
 }

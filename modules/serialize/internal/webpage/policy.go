@@ -1,3 +1,4 @@
+// Package webpage has what the pages of the handlers have in common.
 package webpage
 
 import (

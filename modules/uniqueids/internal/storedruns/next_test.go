@@ -202,48 +202,37 @@ func TestClaimsGoOnFromStoredRun(t *testing.T) {
 	})
 }
 
-// storages are what runs are taken from, by name.
-var storages = map[string]func(dir string) certmagic.Storage{
-	"files": func(dir string) certmagic.Storage { return &certmagic.FileStorage{Path: dir} },
-	// Any other storage, so that runs must be claimed. Its lock lets everybody in.
-	"lockless": func(dir string) certmagic.Storage {
-		return lockless{&certmagic.FileStorage{Path: dir}}
-	},
-}
-
+// lockless is a storage that is none of files, so that runs must be claimed. Its lock lets
+// everybody in. For files, see the tests of [uniqueid.FileRunStore].
 type lockless struct{ certmagic.Storage }
 
 func (lockless) Lock(context.Context, string) error   { return nil }
 func (lockless) Unlock(context.Context, string) error { return nil }
 
+// stored is a storage with a next run.
+func stored(t *testing.T, next string) certmagic.Storage {
+	t.Helper()
+	storage := lockless{&certmagic.FileStorage{Path: t.TempDir()}}
+	if err := storage.Store(t.Context(), nextKey, []byte(next)); err != nil {
+		t.Fatal(err)
+	}
+	return storage
+}
+
 func TestRunsUsedUp(t *testing.T) {
-	for kind, storage := range storages {
-		storage := storage(t.TempDir())
-		if err := storage.Store(t.Context(), nextKey, []byte("1073741823\n")); err != nil {
-			t.Fatal(err)
-		}
-		if run, err := Next(t.Context(), storage); err != nil || run != uniqueid.MaxRun {
-			t.Errorf("%s: the last run is %d, %v", kind, run, err)
-		}
-		if _, err := Next(t.Context(), storage); !errors.Is(err, uniqueid.ErrRunsExhausted) {
-			t.Errorf("%s: error is %v", kind, err)
-		}
+	storage := stored(t, "1073741823\n")
+	if run, err := Next(t.Context(), storage); err != nil || run != uniqueid.MaxRun {
+		t.Errorf("the last run is %d, %v", run, err)
+	}
+	if _, err := Next(t.Context(), storage); !errors.Is(err, uniqueid.ErrRunsExhausted) {
+		t.Errorf("error is %v", err)
 	}
 }
 
 func TestStoredRunIsNoNumber(t *testing.T) {
-	for kind, storage := range storages {
-		for _, text := range []string{"", "x", "-1\n", "1073741825\n", "1 2\n"} {
-			if text == "" && kind == "files" { // made before a crash, which path.lock outlives
-				continue
-			}
-			storage := storage(t.TempDir())
-			if err := storage.Store(t.Context(), nextKey, []byte(text)); err != nil {
-				t.Fatal(err)
-			}
-			if run, err := Next(t.Context(), storage); err == nil || !strings.Contains(err.Error(), "want a whole number") {
-				t.Errorf("%s, %q: run %d, %v", kind, text, run, err)
-			}
+	for _, text := range []string{"", "x", "-1\n", "1073741825\n", "1 2\n"} {
+		if run, err := Next(t.Context(), stored(t, text)); err == nil || !strings.Contains(err.Error(), "want a whole number") {
+			t.Errorf("%q: run %d, %v", text, run, err)
 		}
 	}
 }
