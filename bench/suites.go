@@ -73,7 +73,7 @@ func measureProxy(ctx context.Context, b *bench) error {
 		return err
 	}
 	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1, gauge: b.speed}
-	return c.compare(ctx, b.rounds, each([]int{1, plottedClients, 256}, 0, halfMillisecond))
+	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, 0, halfMillisecond))
 }
 
 func proxies(caddy, upstream string) []contestant {
