@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,7 +78,31 @@ func TestLogOfVisit(t *testing.T) {
 	}
 }
 
-// Refusals are logged at most once a second, with their number and a txid.
+// loggedRefusals is how many refusals the log has.
+func (c *caddy) loggedRefusals() (n float64) {
+	for _, line := range c.Log.Entries("refused") {
+		n += line["count"].(float64)
+	}
+	return n
+}
+
+// Caddy logs what has been refused before it ends.
+func TestLogOfRefusalsAtStop(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix a_\ntimeout 1ms")
+	c.pause("a_", "0")
+	for range 3 {
+		c.get("/").Want(t, http.StatusServiceUnavailable)
+	}
+	c.Signal(syscall.SIGTERM)
+	c.AwaitEnd()
+	if n := c.loggedRefusals(); n != 3 {
+		t.Errorf("%v refusals are logged", n)
+	}
+}
+
+// Refusals are logged at most once a second, with their number and a txid. Bug: those of a
+// burst that were not logged at once were in no line until another request was refused.
 func TestLogOfRefusals(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: "unique_ids\n" + behindQueue("prefix a_\nqueue_length 1")})
@@ -96,6 +121,7 @@ func TestLogOfRefusals(t *testing.T) {
 	if line["level"] != "warn" || line["queue"] != "a_" || line["reason"] != "queue_full" || line["count"] != 1.0 || line["txid"] == nil {
 		t.Errorf("the refusal is %v", line)
 	}
+	wait.Until(t, "the log has all refusals", func() bool { return c.loggedRefusals() == refusals })
 	c.evictInside()
 	c.wantServed(waiter)
 	if cut := c.awaitEntryOf("left after its turn was revoked"); cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {

@@ -2,6 +2,8 @@
 package throttle
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,37 +11,57 @@ import (
 // interval is the time between two log entries of the same key.
 const interval = time.Second
 
-// Throttle allows one log entry a second for each key. Its memory grows with the
-// number of keys, so they must not come from clients. The zero value is ready to
-// use. It is safe for concurrent use.
+// Throttle allows one log entry a second for each key. Events in between share the next
+// entry. It is safe for concurrent use, and the zero value is ready to use.
 type Throttle[K comparable] struct {
 	mu   sync.Mutex
-	keys map[K]*state
+	keys map[K]*pending // of which an entry was written less than an interval ago
 }
 
-type state struct {
-	logged time.Time // the last entry
-	count  int       // events since then
+// pending are the events since then.
+type pending struct {
+	count int
+	write func(count int) // of the last one
 }
 
-// Allow counts an event and reports whether to log it now. The count is the number
-// of events that the entry stands for: this one and those not logged before it.
-func (t *Throttle[K]) Allow(key K) (count int, ok bool) {
+// Do writes an entry for an event, now or when the interval of its key is over. The count is
+// the number of events that the entry stands for. Of several that share an entry, the last
+// one writes it. Its values should be what they were at the event.
+func (t *Throttle[K]) Do(key K, write func(count int)) { t.add(key, 1, write) }
+
+func (t *Throttle[K]) add(key K, count int, write func(count int)) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	if p := t.keys[key]; p != nil {
+		p.count, p.write = p.count+count, write
+		t.mu.Unlock()
+		return
+	}
 	if t.keys == nil {
-		t.keys = make(map[K]*state)
+		t.keys = make(map[K]*pending)
 	}
-	s := t.keys[key]
-	if s == nil {
-		s = new(state)
-		t.keys[key] = s
+	t.keys[key] = new(pending)
+	t.mu.Unlock()
+	time.AfterFunc(interval, func() { t.end(key) })
+	write(count)
+}
+
+// end ends the interval of a key. What has happened meanwhile begins another one.
+func (t *Throttle[K]) end(key K) {
+	t.mu.Lock()
+	p := t.keys[key]
+	delete(t.keys, key)
+	t.mu.Unlock()
+	if p != nil && p.count > 0 {
+		t.add(key, p.count, p.write)
 	}
-	s.count++
-	now := time.Now()
-	if !s.logged.IsZero() && now.Sub(s.logged) < interval {
-		return 0, false
+}
+
+// Flush writes all that has happened up to now. Intervals that begin then may be shorter.
+func (t *Throttle[K]) Flush() {
+	t.mu.Lock()
+	keys := slices.Collect(maps.Keys(t.keys))
+	t.mu.Unlock()
+	for _, key := range keys {
+		t.end(key)
 	}
-	count, s.count, s.logged = s.count, 0, now
-	return count, true
 }

@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,26 +9,44 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 )
 
+// Bug: what had happened after an entry was written only if it happened again.
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events throttle.Throttle[string]
+		type entry struct {
+			event string
+			count int
+		}
+		written := make(chan entry, 10)
 		for _, step := range []struct {
 			after time.Duration
-			key   string
-			count int
-			ok    bool
+			event string // its first letter is the key; "" flushes
+			want  []entry
 		}{
-			{0, "a", 1, true},
-			{0, "a", 0, false},
-			{0, "b", 1, true}, // keys do not silence each other
-			{time.Second - 1, "a", 0, false},
-			{1, "a", 3, true},
-			{time.Second - 1, "a", 0, false},
-			{time.Hour, "a", 2, true},
+			{0, "a1", []entry{{"a1", 1}}},
+			{0, "a2", nil},
+			{0, "b1", []entry{{"b1", 1}}}, // keys do not silence each other
+			{time.Second - 1, "a3", nil},
+			{2, "a4", []entry{{"a3", 2}}},
+			{time.Second, "a5", []entry{{"a4", 1}}},
+			{time.Hour, "a6", []entry{{"a5", 1}, {"a6", 1}}},
+			{0, "a7", nil},
+			{0, "", []entry{{"a7", 1}}},
+			{time.Hour, "a8", []entry{{"a8", 1}}}, // what was flushed is not written again
 		} {
 			time.Sleep(step.after)
-			if count, ok := events.Allow(step.key); count != step.count || ok != step.ok {
-				t.Errorf("after %v, %s is allowed: %v, with count %d; expected %v, %d", step.after, step.key, ok, count, step.ok, step.count)
+			synctest.Wait()
+			if step.event == "" {
+				events.Flush()
+			} else {
+				events.Do(step.event[:1], func(count int) { written <- entry{step.event, count} })
+			}
+			var got []entry
+			for len(written) > 0 {
+				got = append(got, <-written)
+			}
+			if !slices.Equal(got, step.want) {
+				t.Errorf("up to event %q: written %v; expected %v", step.event, got, step.want)
 			}
 		}
 	})

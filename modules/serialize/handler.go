@@ -252,6 +252,7 @@ func (s *Handler) Cleanup() error {
 		s.warnLeftOut()
 	}
 	s.engine.Release()
+	s.report.Flush()
 	return nil
 }
 

@@ -49,10 +49,10 @@ var failures throttle.Throttle[string]
 
 // logFailure logs why requests get no ID.
 func logFailure(logger *zap.Logger, placeholder string, err error) {
-	if count, ok := failures.Allow(placeholder); ok {
+	failures.Do(placeholder, func(count int) {
 		name := strings.ReplaceAll(strings.TrimPrefix(placeholder, "http.request."), "_", " ")
 		logger.Error("requests get no "+name, zap.Int("count", count), zap.Error(err))
-	}
+	})
 }
 
 // uniqueIDGenerators are the generators of unique_id in this process, by configured

@@ -191,8 +191,10 @@ func (st *Store) StorageError(what string, err error) error {
 
 // Complain logs an error that concerns no particular caller, at most once a second.
 func (st *Store) Complain(err error) {
-	if _, ok := st.failures.Allow(struct{}{}); ok && st.Ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
-		st.Log.Error("a request to "+st.Name+" failed; trying again", "path", st.Path(), "error", err)
+	if st.Ctx.Err() == nil && !errors.Is(err, serializer.ErrLost) {
+		st.failures.Do(struct{}{}, func(int) {
+			st.Log.Error("a request to "+st.Name+" failed; trying again", "path", st.Path(), "error", err)
+		})
 	}
 }
 

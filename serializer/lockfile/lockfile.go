@@ -156,9 +156,9 @@ func (s *Store) Close() error {
 // report logs a message that may recur, at most once a second. It returns at once: locks
 // are held, and the log's handler may call the engine.
 func (s *Store) report(level slog.Level, message string, attrs ...any) {
-	if count, ok := s.lines.Allow(message); ok {
+	s.lines.Do(message, func(count int) {
 		go s.log.Log(context.Background(), level, message, append(attrs, "count", count)...)
-	}
+	})
 }
 
 // Interface guard

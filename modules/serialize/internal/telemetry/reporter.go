@@ -172,15 +172,16 @@ func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {
 // logSome writes a log entry of a kind, at most once a second. The entry says how many
 // requests it stands for.
 func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Level, message string, more ...zap.Field) {
-	count, due := r.throttle.Allow(kind)
-	if !due {
-		return
-	}
-	if c := r.Logger.Check(level, message); c != nil {
-		fields := append([]zap.Field{zap.String("queue", q.Queue)}, more...)
-		c.Write(append(fields, zap.Int("count", count), q.txid())...)
-	}
+	r.throttle.Do(kind, func(count int) {
+		if c := r.Logger.Check(level, message); c != nil {
+			fields := append([]zap.Field{zap.String("queue", q.Queue)}, more...)
+			c.Write(append(fields, zap.Int("count", count), q.txid())...)
+		}
+	})
 }
+
+// Flush writes the log entries that still wait for their second.
+func (r *Reporter) Flush() { r.throttle.Flush() }
 
 // eventRefused is the event of a refused request.
 const eventRefused = "serialize_refused"
