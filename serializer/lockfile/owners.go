@@ -131,6 +131,7 @@ func (d *directory) lastIssued() (last uint64) {
 func (d *directory) reapLocked() {
 	for _, o := range *d.owners.Load() {
 		if o.Dead() {
+			d.checkTicketsLocked() // it may have left its queues, and the directory
 			d.reapOwnerLocked(o)
 		}
 	}

@@ -227,3 +227,23 @@ func TestDirectoryReplacedTwice(t *testing.T) {
 	holder.Leave()
 	get(t, waiting).Leave()
 }
+
+// Bug: a process that had gone on to the next directory was said to have ended, if its lock
+// file was removed with the directory before it left.
+func TestRemovedDirectoryLeft(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	one, two := open(t, dir), open(t, dir)
+	turn := enter(t, one, "a_")
+	_ = length(t, two, "a_") // which looks at the directory
+	wait.Until(t, "the directory is removed, although files are put back", func() bool { return os.RemoveAll(dir) == nil })
+	if n := length(t, two, "a_"); n != 1 {
+		t.Fatalf("the other process knows %d tickets", n)
+	}
+	turn.Leave()
+	enter(t, one, "a_").Leave()
+	wait.Until(t, "the other process has gone on, too", func() bool { return two.dir().sys.Here() })
+	if two.log.has("a process ended") {
+		t.Error("a process that lives is said to have ended")
+	}
+}
