@@ -2,11 +2,8 @@ package serialize
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
-	"os"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -137,10 +134,6 @@ func (FileEngine) Key(path string) string { return "file:" + path }
 // Open implements [EngineModule].
 func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
 	store, err := lockfile.Open(path, lockfile.Options{Log: log})
-	if errors.Is(err, fs.ErrPermission) {
-		return nil, fmt.Errorf("%w; Caddy runs as user %d, who may not use it; to give it to that user: install -d -o %[2]d -m 0750 %s",
-			err, os.Geteuid(), path)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
@@ -50,7 +53,7 @@ type directory struct {
 func (s *Store) openDirectory() (_ *directory, err error) {
 	sys, err := dir.Make(s.path)
 	if err != nil {
-		return nil, &serializer.StorageError{Op: "opening lock directory", Path: s.path, Err: err}
+		return nil, s.failed("opening lock directory", s.path, err)
 	}
 	d := &directory{
 		Store: s, sys: sys, unsure: true,
@@ -79,7 +82,16 @@ func (d *directory) pathOf(file string) string { return filepath.Join(d.sys.Path
 
 // failed describes an error for callers and people.
 func (d *directory) failed(doing, file string, err error) error {
-	return &serializer.StorageError{Op: doing, Path: d.pathOf(file), Err: err}
+	return d.Store.failed(doing, d.pathOf(file), err)
+}
+
+// failed describes an error, and says what helps if this user may not use the directory.
+func (s *Store) failed(doing, path string, err error) error {
+	if errors.Is(err, unix.EACCES) && unix.Access(s.path, unix.W_OK|unix.X_OK) != nil {
+		err = fmt.Errorf("%w; this process runs as user %d, who may not use the directory; to give it to that user: install -d -o %[2]d -m 0750 %s",
+			err, os.Geteuid(), s.path)
+	}
+	return &serializer.StorageError{Op: doing, Path: path, Err: err}
 }
 
 // A directory that is moved or replaced remains in use until its last ticket is out. All

@@ -72,6 +72,10 @@ func TestStatusJudges(t *testing.T) {
 		{name: "refused", refused: map[string]time.Time{"queue_full": ago(9 * time.Minute)}, level: pastTrouble, says: "queue_full 9m ago"},
 		{name: "failing", refused: map[string]time.Time{"storage": ago(9 * time.Minute)}, badge: "failing", level: badTrouble, says: "storage"},
 		{name: "paused", tickets: tickets{waits(time.Minute)}, paused: true, badge: "paused", level: pausedQueue, says: "Paused until it is resumed"},
+		// Bug: these looked like a queue that is too slow.
+		{name: "full by a pause", tickets: tickets{waits(0)}, length: 1, paused: true, badge: "paused", level: someTrouble, says: "1 wait"},
+		{name: "refusing by a pause", refused: map[string]time.Time{"timeout": ago(time.Second)}, paused: true,
+			badge: "paused", level: someTrouble, says: "Refused: timeout 1s ago"},
 		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
 	} {
 		q := &Queue{Outcomes: make(map[string]telemetry.Outcome)}

@@ -106,8 +106,12 @@ func (q *Queue) diagnoseRefusals(now time.Time) {
 	}
 }
 
-// note adds a trouble. The first one of the worst level sets the badge.
+// note adds a trouble. The first one of the worst level sets the badge. If
+// requests are refused while the queue is paused, that is why.
 func (q *Queue) note(level troubleLevel, badge, text string) {
+	if q.PausedUntil != nil && level == someTrouble {
+		badge = "paused"
+	}
 	if level > q.level {
 		q.level, q.Badge = level, badge
 	}
