@@ -5,6 +5,7 @@ package integration_test
 import (
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -104,7 +105,11 @@ func TestPauseIsTold(t *testing.T) {
 	}
 	c.pause("a_", "10m")
 	refused(500, 601)
-	c.wantCommand(0, "until it is resumed", "pause", "--prefix", "a_", "--for", "0")
+	cmd := testcaddy.Command(t, "serialize", "pause", "--prefix", "a_", "--for", "0", "--address", c.Admin)
+	cmd.Env = append(cmd.Env, "USER=", "SUDO_USER=")
+	if out, _, code := testcaddy.OutputOf(t, cmd); code != 0 || !strings.Contains(out, "until it is resumed") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
 	refused(120, 120)
 	c.resume("a_")
 	c.get("/").Want(t, http.StatusOK)
@@ -131,7 +136,8 @@ func TestPauseIsTold(t *testing.T) {
 	if until := asked[0]["answer"].([]any)[0].(map[string]any)["paused_until"]; until == nil || asked[0]["remote_addr"] == nil {
 		t.Errorf("who paused the queue, and until when? %v", asked[0])
 	}
-	if agent := asked[1].Text("user_agent"); !strings.HasPrefix(agent, "caddy serialize pause") {
+	// Bug: without $USER, as in a container, nobody knew who it was.
+	if agent := asked[1].Text("user_agent"); agent != fmt.Sprint("caddy serialize pause by user ", os.Getuid()) {
 		t.Errorf("the command is called %q", agent)
 	}
 	c.awaitEntry("the event of a refusal in a pause", func(e entry) bool {

@@ -73,7 +73,7 @@ func (r *run) send(method, path string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), "an unknown user")
+	user := cmp.Or(os.Getenv("SUDO_USER"), os.Getenv("USER"), fmt.Sprint("user ", os.Getuid()))
 	request.Header.Set("User-Agent", "caddy serialize "+r.Name()+" by "+command.Printable(user))
 	request.URL.Scheme, request.URL.Host = "http", to.JoinHostPort(0)
 	if to.IsUnixNetwork() {
