@@ -44,13 +44,13 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	testcaddy.Get(t, c.url+"/queue").Want(t, 200)
 	_, config, _ := strings.Cut(readDocument(t, "operations.md"), "```yaml\n")
 	config, _, _ = strings.Cut(config, "```")
-	config = strings.ReplaceAll(config, "localhost:2019", fmt.Sprintf("127.0.0.1:%d", c.port))
+	config = strings.NewReplacer("localhost:2019", fmt.Sprintf("127.0.0.1:%d", c.port), "15s", "1s").Replace(config)
 	for kind, flags := range map[string][]string{"classic": nil, "native": {"--enable-feature=native-histograms"}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			dir, addr := testcaddy.TempDir(t), testcaddy.FreeAddr(t)
 			file := filepath.Join(dir, "prometheus.yml")
-			testcaddy.WriteFile(t, file, "global: {scrape_interval: 1s}\n"+config)
+			testcaddy.WriteFile(t, file, config)
 			testcaddy.StartProcess(t, exec.CommandContext(t.Context(), program, append(flags,
 				"--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)...)).AwaitText("Server is ready")
 			query := func(q string) string {

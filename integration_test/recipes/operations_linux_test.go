@@ -65,11 +65,11 @@ http://:8080 {
 	}
 }
 
-// A storm of refusals writes few lines with the configuration that the page shows. Bug:
-// 3,000 requests wrote 2,941 lines.
+// A storm of refusals writes few lines with the configuration that the page shows, also if
+// there is an access log. Bug: 3,000 requests wrote 2,941 lines.
 func TestStormOfRefusals(t *testing.T) {
 	t.Parallel()
-	caddyfile := strings.Replace(blocks(t, "operations.md", "Logs", "caddyfile")[1], "example.com", "http://localhost", 1) + `
+	shown := strings.Replace(blocks(t, "operations.md", "Logs", "caddyfile")[1], "example.com", "http://localhost", 1) + `
 http://:9000 {
 	reverse_proxy 127.0.0.1:1 {
 		lb_try_duration 5m
@@ -84,14 +84,28 @@ curl -s localhost &
 curl -s localhost &
 until ./caddy serialize queues --json | grep -q '"waiting": 1'; do sleep 0.1; done
 yes 'url = localhost' | head -500 | curl -s -K - -w '%{http_code}\n' | sort | uniq -c
-grep -c '"http.log.error"' log || true
+grep -c '"status":503' log || true
 `
-	fields := strings.Fields(testcaddy.Shell(t, script, map[string]string{"Caddyfile": caddyfile}))
-	if len(fields) != 3 || fields[0] != "500" || fields[1] != "503" {
-		t.Fatalf("expected 500 refusals, got %q", fields)
-	}
-	if lines, err := strconv.Atoi(fields[2]); err != nil || lines < 10 || lines > 60 {
-		t.Errorf("500 refusals wrote %s lines", fields[2])
+	for name, c := range map[string]struct {
+		logs        string // more of the site
+		sampled     string
+		least, most int
+	}{
+		"as shown":                {"", "http.log.error", 10, 60},
+		"access log, left out":    {"log\nhandle_errors 503 {\nlog_skip\n}\n", "http.log.error", 0, 0},
+		"access log, sampled too": {"log\n", "http.log.error http.log.access", 20, 120},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caddyfile := strings.NewReplacer("http://localhost {\n", "http://localhost {\n"+c.logs, "http.log.error", c.sampled).Replace(shown)
+			fields := strings.Fields(testcaddy.Shell(t, script, map[string]string{"Caddyfile": caddyfile}))
+			if len(fields) != 3 || fields[0] != "500" || fields[1] != "503" {
+				t.Fatalf("expected 500 refusals, got %q", fields)
+			}
+			if lines, err := strconv.Atoi(fields[2]); err != nil || lines < c.least || lines > c.most {
+				t.Errorf("500 refusals wrote %s lines", fields[2])
+			}
+		})
 	}
 }
 
