@@ -97,12 +97,12 @@ func TestDependabotSeesEverything(t *testing.T) {
 	directories := strings.Split(strings.ReplaceAll(listed[1], `"`, ""), ", ")
 	modules := goModules(t)
 	for folder := range modules {
-		if !slices.Contains(directories, path.Join("/", folder)) {
+		if !slices.ContainsFunc(directories, func(pattern string) bool {
+			matches, err := path.Match(pattern, path.Join("/", folder))
+			return matches && err == nil
+		}) {
 			t.Errorf("dependabot.yml does not list the module in %s", folder)
 		}
-	}
-	if len(directories) != len(modules) {
-		t.Errorf("dependabot.yml lists %d directories; there are %d modules", len(directories), len(modules))
 	}
 	for _, ecosystem := range []string{"github-actions", "docker", "docker-compose"} {
 		if !regexp.MustCompile(`package-ecosystem: ` + ecosystem + `\b`).MatchString(config) {

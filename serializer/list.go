@@ -55,6 +55,11 @@ type Request struct {
 	TXID     string `json:"txid"`      // its name in logs; empty if it has none
 }
 
+// Texts are all texts, which a client chose. Lists make them harmless and short.
+func (r *Request) Texts() []*string {
+	return []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID}
+}
+
 // Requester knows the request that an [Arrival] is for.
 type Requester interface {
 	// Request describes the request. It may be called from any goroutine and at any

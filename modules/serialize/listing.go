@@ -109,7 +109,7 @@ func addRequest(t *serializer.TicketState) {
 		t.Revoked = v.context.Revoked().Time
 	}
 	r := t.Requester.Request()
-	for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID} {
+	for _, text := range r.Texts() {
 		*text = command.Printable(queueapi.Cut(*text, maxRequestText))
 	}
 	t.Request = &r

@@ -63,7 +63,7 @@ func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 	placeholders := slices.Sorted(slices.Values(find("internal/telemetry/placeholders.go", `name == "(\w+)"`)))
 	reasons := slices.Sorted(slices.Values(find("../../serializer/refusal.go", `Reason = "(\w+)"`)))
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "gone" }) // nobody is there to see it
-	for _, file := range []string{"handler.go", "../../docs/directives.md"} {
+	for _, file := range []string{"config.go", "../../docs/directives.md"} {
 		if got := slices.Sorted(slices.Values(find(file, "`{http\\.serialize\\.(\\w+)}` \\|"))); !slices.Equal(got, placeholders) {
 			t.Errorf("%s has the placeholders %v; there are %v", file, got, placeholders)
 		}

@@ -190,19 +190,6 @@ func (q *Queue[E]) Remove(e E) {
 	}
 }
 
-// Admit moves the border past the first waiting ticket, if that may enter now, and
-// returns it. Otherwise, it returns nil. It is called until it returns nil, and again
-// after each change.
-func (q *Queue[E]) Admit() E {
-	var none E
-	e := q.border
-	if e == none || q.paused || !e.item().Rule.Admits(q.inside, q.readers, q.room) {
-		return none
-	}
-	q.Pass()
-	return e
-}
-
 // Superseded returns the first local waiter with more than its MaxWaiting waiters from
 // itself to the end of the queue, or nil. Waiters before it do not count: they may
 // belong to a stopped process, or have no MaxWaiting. The caller refuses the ticket,
@@ -217,54 +204,6 @@ func (q *Queue[E]) Superseded() E {
 		waiting--
 	}
 	return none
-}
-
-// Pass moves the border past the first waiting ticket, whatever its rule: its owner
-// says that it is inside. There must be one.
-func (q *Queue[E]) Pass() {
-	e := q.border
-	q.border = e.item().next
-	q.admit(e)
-}
-
-// Paused reports whether the queue is paused.
-func (q *Queue[E]) Paused() bool { return q.paused }
-
-// SetPaused fixes the border, or lets [Queue.Admit] move it again. When a pause begins
-// and no local ticket is inside, remote tickets that are only presumed inside count as
-// waiting. Their owners may have learned of the pause earlier.
-func (q *Queue[E]) SetPaused(paused bool) {
-	if paused && !q.paused && q.localInside == 0 {
-		q.withdraw()
-	}
-	q.paused = paused
-}
-
-func (q *Queue[E]) admit(e E) {
-	e.item().admitted = true
-	q.countInside(e, 1)
-	q.room = Narrower(q.room, e.item().Rule.Capacity())
-}
-
-// withdraw moves the border back to the start.
-func (q *Queue[E]) withdraw() {
-	for e := q.first; e != q.border; e = e.item().next {
-		e.item().admitted = false
-	}
-	q.border = q.first
-	q.inside, q.readers, q.room = 0, 0, 0
-}
-
-// widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
-// the first one has the same.
-func (q *Queue[E]) widen(left int) {
-	if left != q.room {
-		return
-	}
-	q.room = 0
-	for e := q.first; e != q.border && q.room != left; e = e.item().next {
-		q.room = Narrower(q.room, e.item().Rule.Capacity())
-	}
 }
 
 // countInside counts a ticket before the border.

@@ -1,0 +1,112 @@
+package queue
+
+// Rule determines which other arrivals may be inside together with an arrival. The zero
+// value is the strictest: none.
+type Rule struct {
+	// Shared marks a reader: it may be inside together with other shared
+	// arrivals, never with an exclusive one.
+	Shared bool
+
+	// Limit is how many arrivals may be inside together with this one, itself included.
+	// For exclusive arrivals, zero means 1; for shared ones, it means no limit.
+	Limit int
+}
+
+// Admits reports whether an arrival may enter behind ahead others in its queue. Of these,
+// shared are readers, and room is the narrowest capacity. Arrivals further back never
+// matter: a reader behind a waiting writer waits, so no writer starves.
+func (r Rule) Admits(ahead, shared, room int) bool {
+	room = Narrower(r.Capacity(), room)
+	if r.Shared {
+		shared -= ahead
+	}
+	return shared == 0 && (room == 0 || ahead < room)
+}
+
+// Capacity returns how many arrivals of this rule may be inside together. Zero
+// means no limit.
+func (r Rule) Capacity() int {
+	if r.Shared {
+		return max(r.Limit, 0)
+	}
+	return max(r.Limit, 1)
+}
+
+// Narrower returns the smaller of two capacities, where 0 means no limit.
+func Narrower(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// Alone reports whether an arrival with this rule is always inside alone.
+func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }
+
+// AsStrictAs reports whether this rule never admits an arrival beside more than another
+// rule would.
+func (r Rule) AsStrictAs(o Rule) bool {
+	mine := r.Capacity()
+	return r.Alone() || r.Shared == o.Shared && Narrower(mine, o.Capacity()) == mine
+}
+
+// Admit moves the border past the first waiting ticket, if that may enter now, and
+// returns it. Otherwise, it returns nil. It is called until it returns nil, and again
+// after each change.
+func (q *Queue[E]) Admit() E {
+	var none E
+	e := q.border
+	if e == none || q.paused || !e.item().Rule.Admits(q.inside, q.readers, q.room) {
+		return none
+	}
+	q.Pass()
+	return e
+}
+
+// Pass moves the border past the first waiting ticket, whatever its rule: its owner
+// says that it is inside. There must be one.
+func (q *Queue[E]) Pass() {
+	e := q.border
+	q.border = e.item().next
+	q.admit(e)
+}
+
+// Paused reports whether the queue is paused.
+func (q *Queue[E]) Paused() bool { return q.paused }
+
+// SetPaused fixes the border, or lets [Queue.Admit] move it again. When a pause begins
+// and no local ticket is inside, remote tickets that are only presumed inside count as
+// waiting. Their owners may have learned of the pause earlier.
+func (q *Queue[E]) SetPaused(paused bool) {
+	if paused && !q.paused && q.localInside == 0 {
+		q.withdraw()
+	}
+	q.paused = paused
+}
+
+func (q *Queue[E]) admit(e E) {
+	e.item().admitted = true
+	q.countInside(e, 1)
+	q.room = Narrower(q.room, e.item().Rule.Capacity())
+}
+
+// withdraw moves the border back to the start.
+func (q *Queue[E]) withdraw() {
+	for e := q.first; e != q.border; e = e.item().next {
+		e.item().admitted = false
+	}
+	q.border = q.first
+	q.inside, q.readers, q.room = 0, 0, 0
+}
+
+// widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
+// the first one has the same.
+func (q *Queue[E]) widen(left int) {
+	if left != q.room {
+		return
+	}
+	q.room = 0
+	for e := q.first; e != q.border && q.room != left; e = e.item().next {
+		q.room = Narrower(q.room, e.item().Rule.Capacity())
+	}
+}
