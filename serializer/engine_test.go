@@ -41,6 +41,9 @@ func TestGiveUp(t *testing.T) {
 		second.GiveUp(errHungUp)
 		second.GiveUp(errors.New("too late"))
 		second.refused(t, serializer.ReasonGone, errHungUp)
+		fourth := join(t, e, arrival())
+		fourth.GiveUp(nil) // bug: it was inside
+		fourth.refused(t, serializer.ReasonGone, context.Canceled)
 		holder.GiveUp(errHungUp)
 		first.waits(t, e)
 		turn.Leave()

@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -54,7 +55,7 @@ type Wait struct{ ticket *Ticket }
 // block, and does nothing if the wait has already ended.
 func (w Wait) GiveUp(cause error) {
 	if w.ticket != nil {
-		w.ticket.engine.giveUp(w.ticket, cause)
+		w.ticket.engine.giveUp(w.ticket, cmp.Or(cause, context.Canceled))
 	}
 }
 

@@ -72,6 +72,53 @@ func TestOwnerFileRemovedWhileStopped(t *testing.T) {
 	}
 }
 
+// An owner file that somebody removes again and again is made again until there are too many
+// that others may know. Bugs: the process then released the first one's lock, and others took
+// it for dead while it was inside; and it kept all later ones open for ever.
+func TestOwnerFileRemovedTooOften(t *testing.T) {
+	dir, one, other := openTwo(t)
+	holder := enter(t, one, "a_")
+	if n := length(t, other, "a_"); n != 1 {
+		t.Fatalf("the other process knows %d tickets", n)
+	}
+	own := filepath.Join(dir, one.dir().own.Name)
+	refused := func() bool {
+		remove(t, own)
+		r := <-started(one, "b_")
+		if r.err == nil {
+			r.turn.Leave()
+		}
+		return r.err != nil
+	}
+	for range 100 {
+		refused()
+	}
+	if !refused() {
+		t.Error("the owner file was made again for ever")
+	}
+	remove(t, fileOf(t, dir, holder.Token()))
+	stillWaits(t, started(other, "a_"), "the holder is inside")
+	if n := openFiles(t, dir); n < 60 {
+		t.Errorf("only %d files are open: others may know one that is not", n)
+	}
+	holder.Leave()
+	wait.Until(t, "the files that nobody needs are closed", func() bool { return openFiles(t, dir) < 20 })
+	enter(t, one, "b_").Leave()
+}
+
+// openFiles is how many files in a directory this process has open.
+func openFiles(t *testing.T, dir string) (n int) {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	must(t, err)
+	for _, fd := range all {
+		if file, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil && strings.HasPrefix(file, dir) {
+			n++
+		}
+	}
+	return n
+}
+
 // A waiter whose file is removed keeps its place, also while its process is stopped.
 func TestWaitingFileRemoved(t *testing.T) {
 	for _, stopped := range []bool{false, true} {

@@ -69,20 +69,17 @@ func (d *directory) ownerLocked(file string) *owner.Remote {
 // openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it. The
 // owner may have replaced the file. Another one, such as a copy, is removed.
 func (d *directory) openOwnerLocked(file string) {
-	known := d.ownerLocked(file)
-	if info, err := d.sys.Info(file); err == nil && known != nil && known.Has(info) {
-		return
-	}
 	o, err := owner.OpenRemote(d.sys, file)
-	switch {
-	case err != nil:
+	if err != nil {
 		d.blindLocked(file, err)
 		return
+	}
+	switch known := d.ownerLocked(o.Name); {
 	case o.Abandoned():
 		_ = d.unlink(file)
-	case known != nil:
+	case known != nil && (o.Name == file || known.Dead()):
 		known.Update(o)
-	case o.Name != d.own.Name && d.ownerLocked(o.Name) == nil:
+	case known == nil && o.Name != d.own.Name:
 		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
 		return
 	}
@@ -106,6 +103,9 @@ func (d *directory) blindLocked(file string, err error) {
 
 // checkOwnLocked replaces the owner file of this process if somebody has damaged it.
 func (d *directory) checkOwnLocked() {
+	if len(d.local) == 0 {
+		d.own.Trim()
+	}
 	why := d.own.Check()
 	if why == nil {
 		return

@@ -38,14 +38,16 @@ func Make(d *dir.Dir, now time.Time) (*Own, error) {
 	return o, o.Renew()
 }
 
-// maxFiles is how many files are kept. A process that was stopped for so many others finds
-// the last one by its name.
+// maxFiles is how many files are kept. No more are made before those of the past can go.
 const maxFiles = 64
 
 // Renew makes a file that takes the place of the present one, with the same words. It is
 // written and locked before it gets its name. So nobody ever sees an incomplete one.
 func (o *Own) Renew() (err error) {
 	f, draft := &file{fd: -1}, name.New+name.Random()
+	if len(o.files) == maxFiles {
+		return fmt.Errorf("making %s: it was removed %d times while tickets were out; wait until they have left", o.Name, maxFiles)
+	}
 	defer func() {
 		if err != nil {
 			_ = o.dir.Unlink(draft)
@@ -64,11 +66,18 @@ func (o *Own) Renew() (err error) {
 		return fmt.Errorf("making %s: %w", o.Name, err)
 	}
 	o.files = append(o.files, f)
-	if info, err := dir.Stat(o.files[0].fd); len(o.files) > maxFiles && err == nil && info.Links == 0 {
-		o.files[0].close()
-		o.files = slices.Delete(o.files, 0, 1)
-	}
 	return nil
+}
+
+// Trim closes all files but the last. No ticket may be out: to whoever knows only a closed
+// one, this process seems to be dead.
+func (o *Own) Trim() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.files) > 1 {
+		o.files[0].close()
+		o.files = o.files[1:]
+	}
 }
 
 // make makes a file with room for all words. It really writes to the file, here and in
@@ -202,7 +211,6 @@ func (o *Own) Check() error {
 // Close removes the owner file, and releases its lock.
 func (o *Own) Close() {
 	_ = o.dir.Unlink(o.Name)
-	for _, f := range o.files {
-		f.close()
-	}
+	o.Trim()
+	o.files[0].close()
 }
