@@ -241,9 +241,10 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 //
 //go:noinline
 func (v *visit) enter(r *http.Request) error {
-	ctx := r.Context()
+	ctx, stop := v.context.Waiting()
+	defer stop()
 	if v.handler.streamsBody() {
-		watched, stop := body.Watch(r)
+		watched, stop := body.Watch(ctx, r)
 		defer stop()
 		ctx = watched
 	}

@@ -104,7 +104,7 @@ func (d *directory) blindLocked(file string, err error) {
 // checkOwnLocked replaces the owner file of this process if somebody has damaged it.
 func (d *directory) checkOwnLocked() {
 	if len(d.local) == 0 {
-		d.own.Trim()
+		d.own.Trim(1)
 	}
 	why := d.own.Check()
 	if why == nil {

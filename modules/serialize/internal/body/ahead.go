@@ -10,15 +10,15 @@ import (
 
 // Watch reads a body that streams ahead while its request waits. net/http notices that an
 // HTTP/1 client has hung up by reading from its connection, which it does only after the
-// body has been read to its end. The context that Watch returns ends when the client hangs
-// up within the first 64 KiB of the body. stop ends the reading ahead; the handlers then
-// read what is there, and the rest from the client. The request has to be a copy of the
-// server's own, as it is in Caddy.
-func Watch(r *http.Request) (ctx context.Context, stop func()) {
-	if r.ProtoMajor != 1 || None(r) {
-		return r.Context(), func() {}
+// body has been read to its end. The context that Watch returns is the one in which the
+// request waits, and also ends when the client hangs up within the first 64 KiB of the
+// body. stop ends the reading ahead; the handlers then read what is there, and the rest
+// from the client. The request has to be a copy of the server's own, as it is in Caddy.
+func Watch(waiting context.Context, r *http.Request) (ctx context.Context, stop func()) {
+	if _, read := r.Body.(*Body); read || r.ProtoMajor != 1 || None(r) {
+		return waiting, func() {}
 	}
-	ctx, cancel := context.WithCancelCause(r.Context())
+	ctx, cancel := context.WithCancelCause(waiting)
 	// The goroutine may be reading while the handlers run, and net/http then writes the
 	// trailers into a map that they would be reading.
 	a := &ahead{ReadCloser: r.Body, request: r.Context(), sent: r.Trailer, trailer: maps.Clone(r.Trailer), reading: true}

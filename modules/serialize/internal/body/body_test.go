@@ -79,7 +79,7 @@ func TestOneByteTooMany(t *testing.T) {
 // sending, which ended the request's context. The error routes need that.
 func TestUploadingUntilTheEnd(t *testing.T) {
 	r := newRequest("hello", -1)
-	_, stop := Watch(r)
+	_, stop := Watch(r.Context(), r)
 	uploading := Uploading(r)
 	stop()
 	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || uploading() {
@@ -97,7 +97,7 @@ func TestUnreadInFullDuplex(t *testing.T) {
 		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
 			t.Error(err)
 		}
-		_, stop := Watch(r)
+		_, stop := Watch(r.Context(), r)
 		stop()
 	}))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // net/http's own panics
@@ -128,7 +128,7 @@ func TestTrailersReadAhead(t *testing.T) {
 	running := make(chan bool)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r = r.WithContext(r.Context()) // a copy, as handlers of Caddy get
-		_, stop := Watch(r)
+		_, stop := Watch(r.Context(), r)
 		stop()
 		close(running)
 		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {

@@ -84,8 +84,8 @@ const resetTime = time.Second
 // CutReads ends a read of the body, since the context has ended. net/http takes that for
 // the end of an HTTP/1 client, which is still there and waits for its answer.
 func (c *Context) CutReads(w http.ResponseWriter, major int) {
-	if _, nested := c.outer.Value(contextKey{}).(*Context); major == 1 && !nested && c.outer.Err() == nil {
-		c.after = context.WithoutCancel(c.outer)
+	if first := c.outermost(); major == 1 && first.outer.Err() == nil {
+		first.after = context.WithoutCancel(first.outer)
 	}
 	_ = Client(w).SetReadDeadline(Past)
 }

@@ -16,6 +16,7 @@ import (
 // outer one afterwards, which is that of error routes. Init prepares it, Begin puts the
 // request inside, and End ends the turn.
 type Context struct {
+	around *Context // the turn that the request holds already, in another queue, or nil
 	outer  context.Context
 	inside context.Context // of the next handlers
 	after  context.Context // of error routes
@@ -55,12 +56,31 @@ func (c *Context) Init(r *http.Request, finish bool) {
 		parent = context.WithoutCancel(parent)
 	}
 	c.inside, c.cancel = context.WithCancelCause(parent)
-	if around, ok := c.outer.Value(contextKey{}).(*Context); ok {
-		around.inner.Store(c)
-		if revoked := around.Revoked(); revoked != nil {
+	if c.around, _ = c.outer.Value(contextKey{}).(*Context); c.around != nil {
+		c.around.inner.Store(c)
+		if revoked := c.around.Revoked(); revoked != nil {
 			c.Revoke(revoked.Cause)
 		}
 	}
+}
+
+// outermost is the first of the turns that the request holds.
+func (c *Context) outermost() *Context {
+	for c.around != nil {
+		c = c.around
+	}
+	return c
+}
+
+// Waiting is the context in which the request waits. It ends with the client, even if the
+// turn around it does not.
+func (c *Context) Waiting() (ctx context.Context, stop func()) {
+	if c.around == nil {
+		return c.outer, func() {}
+	}
+	ctx, cancel := context.WithCancel(c.outer)
+	leave := context.AfterFunc(c.outermost().outer, cancel)
+	return ctx, func() { leave(); cancel() }
 }
 
 // Begin puts the request inside. It changes the request in place: Caddy's placeholders

@@ -69,12 +69,12 @@ func (o *Own) Renew() (err error) {
 	return nil
 }
 
-// Trim closes all files but the last. No ticket may be out: to whoever knows only a closed
-// one, this process seems to be dead.
-func (o *Own) Trim() {
+// Trim closes all files but the last so many. No ticket may be out: to whoever knows only a
+// closed one, this process seems to be dead.
+func (o *Own) Trim(keep int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for len(o.files) > 1 {
+	for len(o.files) > keep {
 		o.files[0].close()
 		o.files = o.files[1:]
 	}
@@ -211,6 +211,5 @@ func (o *Own) Check() error {
 // Close removes the owner file, and releases its lock.
 func (o *Own) Close() {
 	_ = o.dir.Unlink(o.Name)
-	o.Trim()
-	o.files[0].close()
+	o.Trim(0)
 }
