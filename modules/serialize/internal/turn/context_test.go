@@ -71,3 +71,20 @@ func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 		t.Error(c.Err())
 	}
 }
+
+// After an upload was cut off in an inner queue, too, the error routes run in a context that
+// goes on, although net/http takes its client for gone. Bug: a proxy there answered 499.
+func TestErrorRoutesAfterNestedCut(t *testing.T) {
+	request, gone := context.WithCancel(t.Context())
+	outer := begin(request, true)
+	inner := begin(outer, true)
+	inner.Revoke(io.EOF)
+	inner.CutReads(httptest.NewRecorder(), 1)
+	gone()
+	if inner.End(); outer.Err() != nil {
+		t.Errorf("in the outer turn: %v", outer.Err())
+	}
+	if outer.End(); outer.Err() != nil {
+		t.Errorf("in the error routes: %v", outer.Err())
+	}
+}
