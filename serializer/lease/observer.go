@@ -6,7 +6,7 @@ import (
 )
 
 // Observer measures how long others have not renewed their leases, for servers that cannot:
-// somebody may set their clocks. A renewal increments a counter there. Whoever sees on its own
+// somebody may set their clocks. A renewal increments a counter there. A process that sees on its own
 // clock that a counter does not move for the lease's time to live may end the lease, if the
 // counter has not moved meanwhile. Its process has given up before, because it counts from the
 // sending of that renewal. The zero value is ready. All methods may be called from many

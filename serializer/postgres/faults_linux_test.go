@@ -78,20 +78,28 @@ func TestProcessStops(t *testing.T) {
 	}
 }
 
-// A process with the turn is cut off. It gives up before the others go on.
+// A process with the turn is cut off. It gives up before the others go on, whatever happens
+// to the server's clock. Bug: leases ended by that. When it was set forward, another one
+// entered beside the holder. When it was set back, the tickets of the dead stayed.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
-	server := testpostgres.Start(t)
-	link := startRelay(t, server.Addr)
-	turn, revoked := held(t, ready(t, link.url()))
-	next, since := join(t, ready(t, server.URL())), time.Now()
-	link.set(func() { link.parted = true })
-	wantRevoked(t, revoked, serializer.ErrLost)
-	if len(next) > 0 {
-		t.Error("the next one has entered before the turn was revoked")
+	for _, ahead := range []string{"0", "1 hour", "-1 hour"} {
+		t.Run(ahead, func(t *testing.T) {
+			server := testpostgres.Start(t)
+			makeSettable(server)
+			link := startRelay(t, server.Addr)
+			turn, revoked := held(t, ready(t, link.url()))
+			next, since := join(t, ready(t, server.URL())), time.Now()
+			link.set(func() { link.parted = true })
+			server.Query("orderly", "UPDATE test.clock SET ahead = '"+ahead+"'")
+			wantRevoked(t, revoked, serializer.ErrLost)
+			if len(next) > 0 {
+				t.Error("the next one has entered before the turn was revoked")
+			}
+			nextIn(t, next, since, shortTTL+2*time.Second)
+			turn.Leave()
+		})
 	}
-	nextIn(t, next, since, shortTTL+2*time.Second)
-	turn.Leave()
 }
 
 // A server that is silent for longer than the lease costs it. One that restarts does not,

@@ -8,7 +8,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // makeSettable lets a test set a server's clock, as far as the store sees it. It must come
@@ -17,29 +16,6 @@ func makeSettable(server *testpostgres.Server) {
 	server.Query("orderly", `CREATE SCHEMA test; CREATE TABLE test.clock AS SELECT interval '0' AS ahead;
 		CREATE FUNCTION test.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS 'SELECT pg_catalog.clock_timestamp() + ahead FROM test.clock'`)
 	server.Query("orderly", "ALTER DATABASE orderly SET search_path = test, pg_catalog")
-}
-
-// Bug: leases ended by the server's clock. When it was set forward, another one entered beside
-// a holder that was cut off. When it was set back, the tickets of the dead stayed.
-func TestClockSet(t *testing.T) {
-	t.Parallel()
-	for _, ahead := range []string{"1 hour", "-1 hour"} {
-		t.Run(ahead, func(t *testing.T) {
-			server := testpostgres.Start(t)
-			makeSettable(server)
-			link := startRelay(t, server.Addr)
-			turn, revoked := held(t, ready(t, link.url()))
-			next, since := join(t, ready(t, server.URL())), time.Now()
-			link.set(func() { link.parted = true })
-			server.Query("orderly", "UPDATE test.clock SET ahead = '"+ahead+"'")
-			wantRevoked(t, revoked, serializer.ErrLost)
-			if len(next) > 0 {
-				t.Error("the next one has entered before the turn was revoked")
-			}
-			nextIn(t, next, since, shortTTL+2*time.Second)
-			turn.Leave()
-		})
-	}
 }
 
 // Bug: when an operator deleted the session of a process that was gone, its tickets stayed.

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -29,5 +30,20 @@ func TestName(t *testing.T) {
 		if got := Name(text); got != want {
 			t.Errorf("%q is %q; expected %q", text, got, want)
 		}
+	}
+}
+
+// A text that a client chose makes no table wide. The name in logs stays whole.
+func TestRowsAreNarrow(t *testing.T) {
+	long := strings.Repeat("x", 300)
+	request := &serializer.Request{Method: long, Host: long, Path: long, ClientIP: long, TXID: long}
+	row := Rows(time.Now(), []serializer.TicketState{{Request: request}})[0]
+	for _, text := range append(row.Request.Texts(), &row.About) {
+		if n := utf8.RuneCountInString(*text); n > maxCell {
+			t.Errorf("a cell has %d characters; expected at most %d", n, maxCell)
+		}
+	}
+	if request.Path != long || row.TXID != long {
+		t.Errorf("the path became %s, the name in logs %s", request.Path, row.TXID)
 	}
 }

@@ -69,8 +69,8 @@ func (o *Own) Renew() (err error) {
 	return nil
 }
 
-// Trim closes all files but the last so many. No ticket may be out: to whoever knows only a
-// closed one, this process seems to be dead.
+// Trim closes the earliest files, and keeps so many. No ticket may be out: another process
+// that knows only a closed file takes this one for dead.
 func (o *Own) Trim(keep int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
