@@ -90,11 +90,7 @@ func TestGuardMovedToKnownOwnerFile(t *testing.T) {
 	hear := one.deaf() // it does not mend that
 	defer hear()
 	guard := two.dir().guard
-	locked, err := guard.TryLock()
-	must(t, err)
-	if !locked {
-		t.Fatal("the guard is locked")
-	}
+	must(t, guard.Lock(t.Context()))
 	must(t, os.Rename(filepath.Join(dir, name.Guard), filepath.Join(dir, one.dir().own.Name)))
 	stillWaits(t, next, "the holder is inside, and the guard is locked")
 	guard.Unlock()

@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,51 +96,55 @@ func (s *Store) failed(doing, path string, err error) error {
 // who have one finish there. Newcomers wait for that, without a ticket. Then the directory
 // to which the path leads by now takes its place.
 
-// errInUse means that a directory that was replaced still has tickets.
-var errInUse = errors.New("the lock directory was replaced; arrivals wait until those who have a ticket are done")
-
-// exchange opens the directory or the guard to which the path leads now. The caller holds
-// issuing.
+// exchange opens the guard or the directory at the path again. The caller holds issuing.
 func (s *Store) exchange() error {
 	d := s.current.Load()
+	err := d.exchangeGuard()
 	if d.sys.Here() {
-		return d.exchangeGuard()
-	}
-	// Nobody may issue tickets here until the other directory is at the path.
-	locked, err := d.guard.TryLock()
-	if !locked {
-		return cmp.Or(err, d.failed("leaving", "", errInUse))
-	}
-	fresh, err := d.successor()
-	if err != nil {
-		d.guard.Unlock()
 		return err
 	}
-	s.current.Store(fresh)
-	d.close()
-	return nil
+	defer d.guard.Close()
+	return d.leave()
 }
 
-// successor opens the directory that has taken the place of this one, if that is empty.
-func (d *directory) successor() (*directory, error) {
+// leave moves to the other directory. The guard's holder may be stopped. What it issues here
+// from now on, it withdraws, unless somebody puts this one back. So that is checked twice.
+func (d *directory) leave() error {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	err := d.syncLocked()
-	standing := slices.ContainsFunc(slices.Collect(maps.Values(d.local)), func(t *serializer.Ticket) bool {
-		return d.own.State(t.Ref, t.Number).Stands()
-	})
-	if standing || len(d.remote) > 0 {
-		return nil, cmp.Or(err, d.failed("leaving", "", errInUse))
+	if err := d.checkEmptyLocked(); err != nil {
+		return err
 	}
 	fresh, err := d.openDirectory()
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %w", errInUse, err) // it was replaced again
+		return fmt.Errorf("%w: %w", dir.ErrReplaced, err) // it was replaced again
 	}
-	if err == nil {
-		// Its listing ends the pauses that are gone.
-		fresh.last, fresh.pauses, d.pauses = d.last, d.pauses, fresh.pauses
+	if err != nil {
+		return err
 	}
-	return fresh, err
+	if err := d.checkEmptyLocked(); err != nil {
+		fresh.close()
+		return err
+	}
+	// Numbers go on above those of here. Its listing ends the pauses that are gone.
+	last, _ := d.guard.Last(d.lastIssued)
+	fresh.last, fresh.pauses, d.pauses = max(d.last, last), d.pauses, fresh.pauses
+	d.current.Store(fresh)
+	d.closeLocked()
+	return nil
+}
+
+// checkEmptyLocked returns an error if there are tickets in the directory.
+func (d *directory) checkEmptyLocked() error {
+	err := d.syncLocked()
+	standing := len(d.remote) > 0
+	for _, t := range d.local {
+		standing = standing || d.own.State(t.Ref, t.Number).Stands()
+	}
+	if standing {
+		return cmp.Or(err, d.failed("waiting for those who have a ticket in", "", dir.ErrReplaced))
+	}
+	return nil
 }
 
 // exchangeGuard opens the guard that has taken the place of the one that is open.
@@ -163,6 +165,10 @@ func (d *directory) exchangeGuard() error {
 func (d *directory) close() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
+	d.closeLocked()
+}
+
+func (d *directory) closeLocked() {
 	d.retryRemovalsLocked()
 	d.closed = true
 	for _, o := range *d.owners.Swap(new([]*owner.Remote)) {

@@ -22,9 +22,6 @@ import (
 // errUnaccounted is why no tickets are issued at the moment.
 var errUnaccounted = errors.New("another program has removed a lock file or damaged an owner file, and its owner has not mended that yet")
 
-// retryInterval is the time between attempts to issue tickets.
-const retryInterval = 2 * time.Millisecond
-
 // Append implements [serializer.Store].
 func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	s.issuing.Lock()
@@ -37,12 +34,12 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 				continue
 			}
 		}
-		if !errors.Is(err, errInUse) && !errors.Is(err, errUnaccounted) {
+		if !errors.Is(err, dir.ErrReplaced) && !errors.Is(err, errUnaccounted) {
 			return err
 		}
 		s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
 		select {
-		case <-time.After(retryInterval):
+		case <-time.After(2 * time.Millisecond): // then it tries again
 		case <-ctx.Done():
 			return err
 		}
@@ -65,15 +62,14 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 		if checkErr == nil && d.events.Joined(t) {
 			continue
 		}
-		switch err := d.withdraw(t); {
-		case checkErr == nil:
-		case err == nil:
-			delete(d.local, t.Key) // it is numbered again
-		default:
-			checkErr = err // it cannot be
+		if err := d.withdraw(t); checkErr != nil && err != nil {
+			checkErr = err // it cannot be numbered again
+		} else if checkErr != nil {
+			delete(d.local, t.Key)
 		}
 	}
 	if checkErr != nil {
+		d.guard.Close() // no other file is made before it is opened again
 		return 0, d.failed("checking", name.Guard, checkErr)
 	}
 	return made, err
@@ -158,12 +154,11 @@ func (d *directory) makeLocked(t *serializer.Ticket) (err error) {
 		return err
 	}
 	d.local[t.Key] = t
-	if err := d.linkLocked(t.Key); err != nil {
+	if err = d.linkLocked(t.Key); err != nil {
 		d.own.Set(t.Ref, t.Number, owner.Gone)
 		delete(d.local, t.Key)
-		return err
 	}
-	return nil
+	return err
 }
 
 // linkLocked links a ticket's file to the owner file. That is replaced if somebody has

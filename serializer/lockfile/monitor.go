@@ -88,10 +88,9 @@ func (d *directory) wakeLocked() {
 func (d *directory) tick() {
 	d.syncing.Lock()
 	defer d.syncing.Unlock()
-	if d.closed {
-		return
+	if !d.closed {
+		d.checkTicketsLocked()
+		d.checkOwnLocked()
+		d.retryRemovalsLocked()
 	}
-	d.checkTicketsLocked()
-	d.checkOwnLocked()
-	d.retryRemovalsLocked()
 }

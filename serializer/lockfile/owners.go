@@ -56,16 +56,6 @@ func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 	return said, err
 }
 
-// ownerLocked returns the other process whose owner file has a name.
-func (d *directory) ownerLocked(file string) *owner.Remote {
-	for _, o := range *d.owners.Load() {
-		if o.Name == file {
-			return o
-		}
-	}
-	return nil
-}
-
 // openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it. The
 // owner may have replaced the file. Another one, such as a copy, is removed.
 func (d *directory) openOwnerLocked(file string) {
@@ -74,7 +64,13 @@ func (d *directory) openOwnerLocked(file string) {
 		d.blindLocked(file, err)
 		return
 	}
-	switch known := d.ownerLocked(o.Name); {
+	var known *owner.Remote
+	for _, other := range *d.owners.Load() {
+		if other.Name == o.Name {
+			known = other
+		}
+	}
+	switch {
 	case o.Abandoned():
 		_ = d.unlink(file)
 	case known != nil && (o.Name == file || known.Dead()):

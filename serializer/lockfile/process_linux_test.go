@@ -24,8 +24,8 @@ import (
 )
 
 // helper is another process of a test. It becomes a user, opens an engine and says "open".
-// Then it obeys its standard input: for "enter" it enters the queue and says "inside" or
-// "error: ...", and for "leave" it leaves and says "left". When the input ends, it leaves
+// Then it obeys its standard input: for "enter" it enters the queue and says "inside", with
+// its token, or "error: ...", and for "leave" it leaves and says "left". When the input ends, it leaves
 // and closes.
 type helper struct {
 	UID, GID    int // 0: as this process
@@ -113,7 +113,7 @@ func (h *helper) obey(e *serializer.Engine) {
 				fmt.Println("error:", err)
 				continue
 			}
-			fmt.Println("inside")
+			fmt.Println("inside", turn.Token())
 		case "leave":
 			turn.Leave()
 			turn = nil

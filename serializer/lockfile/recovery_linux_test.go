@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -52,6 +53,62 @@ func TestStoppedInGuard(t *testing.T) {
 	p.says(t, "inside")
 	p.leave(t)
 	get(t, waiting).Leave()
+}
+
+// Bug: a process waited for the guard that a stopped one had, for ever, even after somebody had
+// replaced the guard or its directory. A newcomer made another guard, and issued tickets.
+// Bug: when the stopped process continued, it made tickets with smaller numbers than those
+// issued under the new guard. Two were inside at once.
+func TestGuardReplacedUnderWaiter(t *testing.T) {
+	for what, replace := range map[string]func(dir string) error{
+		"guard":     func(dir string) error { return os.Remove(filepath.Join(dir, name.Guard)) },
+		"directory": func(dir string) error { return os.Rename(dir, dir+".old") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "locks")
+			stopped := helper{Dir: dir, Queue: "a_", StopInGuard: true}.start(t)
+			waiting := helper{Dir: dir, Queue: "a_"}.start(t)
+			stopped.do(t, "enter")
+			stopped.halted(t)
+			waiting.do(t, "enter")
+			waiting.saysNothing(t, "another process has the guard")
+			must(t, replace(dir))
+			newcomer := helper{Dir: dir, Queue: "a_"}.start(t)
+			tokens := []string{newcomer.enter(t, "inside")}
+			waiting.saysNothing(t, "the newcomer is inside")
+			newcomer.leave(t)
+			tokens = append(tokens, waiting.says(t, "inside"))
+			stopped.signal(t, syscall.SIGCONT)
+			stopped.saysNothing(t, "somebody is inside who came by the new guard")
+			waiting.leave(t)
+			if tokens = append(tokens, stopped.says(t, "inside")); !slices.IsSorted(tokens) {
+				t.Errorf("entered in the order %q", tokens)
+			}
+		})
+	}
+}
+
+// Who leaves a directory that was replaced while a stopped process has its guard continues above
+// its last number, even if the process that issued that has ended, and the clock is behind.
+func TestNumbersAfterGuardOfStopped(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	late, ahead := openAt(t, dir, -time.Hour), openAt(t, dir, 24*time.Hour)
+	before := enter(t, ahead, "a_")
+	before.Leave()
+	must(t, ahead.Close())
+	stopped := helper{Dir: dir, Queue: "a_", StopInGuard: true}.start(t)
+	stopped.do(t, "enter")
+	stopped.halted(t)
+	next := started(late, "a_")
+	stillWaits(t, next, "another process has the guard")
+	movedAway(t, dir)
+	turn := get(t, next)
+	defer turn.Leave()
+	if turn.Token() <= before.Token() {
+		t.Errorf("token %d after %d", turn.Token(), before.Token())
+	}
 }
 
 // Arrivals wait for an unowned file; once it is gone, the next one enters at once. Others,

@@ -117,8 +117,8 @@ func (d *Dir) Path() string { return d.path }
 // Close closes the directory.
 func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
-// Here reports whether the path still leads to this directory.
-func (d *Dir) Here() bool { return Check(d.path, d.id) == nil }
+// Here reports whether the path still leads to this directory, as far as that can be known.
+func (d *Dir) Here() bool { return Check(d.path, d.id) != ErrReplaced }
 
 // ErrReplaced means that a path leads to another file, or to none.
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")

@@ -82,31 +82,33 @@ func Open(d *dir.Dir) (*Guard, error) {
 	return g, nil
 }
 
-// Lock waits until this process has the guard, or ctx is done. In the second case, the
-// guard can only be closed.
+// Lock waits until this process has the guard, or ctx is done, or the guard was replaced. In
+// the last two cases, the guard is closed. The error for a closed one is [dir.ErrReplaced].
 func (g *Guard) Lock(ctx context.Context) error {
+	if g.fd < 0 {
+		return dir.ErrReplaced
+	}
 	locked, err := filelock.Try(uintptr(g.fd), filelock.Exclusive)
 	if locked || err != nil {
 		return err
 	}
 	fd, result := g.fd, make(chan error, 1)
 	go func() { result <- filelock.Wait(uintptr(fd), filelock.Exclusive) }()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		g.fd = -1
-		go func() {
-			<-result
-			_ = unix.Close(fd)
-		}()
-		return context.Cause(ctx)
+	for err != dir.ErrReplaced && ctx.Err() == nil {
+		select {
+		case err := <-result:
+			return err
+		case <-time.After(100 * time.Millisecond): // whoever has it may be stopped
+			err = g.Check()
+		case <-ctx.Done():
+		}
 	}
-}
-
-// TryLock takes the guard unless another process has it.
-func (g *Guard) TryLock() (locked bool, err error) {
-	return filelock.Try(uintptr(g.fd), filelock.Exclusive)
+	g.fd = -1
+	go func() {
+		<-result
+		_ = unix.Close(fd)
+	}()
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // Unlock lets others take the guard.
@@ -116,8 +118,11 @@ func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
 // means that others may have taken another one.
 func (g *Guard) Check() error { return dir.Check(g.path, g.id) }
 
-// Close closes the file.
-func (g *Guard) Close() { _ = unix.Close(g.fd) }
+// Close closes the file, and so lets others take the guard.
+func (g *Guard) Close() {
+	_ = unix.Close(g.fd)
+	g.fd = -1
+}
 
 // Last returns the last number that was recorded; 0 if there is none. If the file does not
 // say, issued is asked for the last number of the processes that are alive, or 0. If none
