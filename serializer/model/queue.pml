@@ -200,6 +200,9 @@ inline remove(t) {
 #define unguard(p) guard[open[p]] = 0
 #endif
 
+/* HELD: another process has the guard that is open. Within one, a single goroutine asks. */
+#define HELD(p) (open[p] != NONE && guard[open[p]] != 0 && OF(guard[open[p]] - 1) != p)
+
 /* Request arrives and leaves in one process, which can be killed in between. */
 proctype Request(byte t) {
 	byte p = OF(t);
@@ -209,7 +212,10 @@ proctype Request(byte t) {
 		:: round == ROUNDS -> break
 		:: else ->
 			round++;
-again:			take(p, t);
+again:			if
+			:: take(p, t)
+			:: d_step { HELD(p) && open[p] != path -> open[p] = path }; goto again
+			fi;
 			sync(p);
 			/* After the directory was listed: as long as a ticket stands that is not
 			 * in the queue, the guard is released and taken again. */
