@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -236,9 +235,8 @@ func (c *crowd) visit(i int, r *rand.Rand) bool {
 		}
 		return true
 	}
-	for range r.IntN(3) {
-		runtime.Gosched()
-	}
+	// One that may not be inside at the same time should meet it.
+	time.Sleep(time.Duration(r.IntN(300)) * time.Microsecond)
 	if r.IntN(10) == 0 { // itself, or nobody, or the one behind
 		_ = c.on(i+r.IntN(2)).Evict(context.Background(), a.Queue, v.turn.Token()+uint64(r.IntN(2)))
 	}

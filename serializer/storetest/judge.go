@@ -3,59 +3,61 @@ package storetest
 import (
 	"sync"
 
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// judge watches all callers that enter. Each must be allowed beside the holders whose
-// tickets are smaller, and no ticket may be issued twice. Nobody may enter after a caller
-// that was alone and has a greater ticket.
+// together reports whether callers may be inside at the same time: only readers or only
+// writers, and no more than each of them allows. This is the rule of package queue once more,
+// so that the suite does not judge that package by itself.
+func together(rules ...serializer.Rule) bool {
+	for _, r := range rules {
+		most := r.Limit
+		if !r.Shared {
+			most = max(most, 1)
+		}
+		if r.Shared != rules[0].Shared || most > 0 && len(rules) > most {
+			return false
+		}
+	}
+	return true
+}
+
+// judge watches all callers that enter. Those inside must be allowed to be there together, and
+// no ticket may be issued twice. Two that may not be inside together enter in the order of
+// their tickets.
 type judge struct {
-	mu     sync.Mutex
-	inside map[*caller]bool
-	tokens map[id]bool       // all that entered
-	alone  map[string]uint64 // by queue: the greatest token of those that were alone
+	mu      sync.Mutex
+	inside  map[*caller]bool
+	entered map[string][]*caller // by queue: all
 }
 
 func newJudge() judge {
-	return judge{inside: make(map[*caller]bool), tokens: make(map[id]bool), alone: make(map[string]uint64)}
+	return judge{inside: make(map[*caller]bool), entered: make(map[string][]*caller)}
 }
 
 // enter records that a caller has its turn.
 func (j *judge) enter(c *caller) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	of := id{c.arrival.Queue, c.turn.Token()}
-	if j.tokens[of] {
-		c.crowd.Errorf("%v: token %d was issued twice", c, of.number)
+	queue, token := c.arrival.Queue, c.turn.Token()
+	for _, other := range j.entered[queue] {
+		switch last := other.turn.Token(); {
+		case last == token:
+			c.crowd.Errorf("%v: token %d was issued twice", c, token)
+		case last > token && !together(other.arrival.Rule, c.arrival.Rule):
+			c.crowd.Errorf("%v: entered with token %d after %v with %d", c, token, other, last)
+		}
 	}
-	if last := j.alone[of.queue]; of.number < last {
-		c.crowd.Errorf("%v: entered with token %d after one that was alone with %d", c, of.number, last)
-	}
-	j.tokens[of], j.inside[c] = true, true
-	if c.arrival.Rule.Alone() {
-		j.alone[of.queue] = max(j.alone[of.queue], of.number)
-	}
+	j.entered[queue], j.inside[c] = append(j.entered[queue], c), true
+	var rules []serializer.Rule
 	for other := range j.inside {
-		if ahead, shared, room := j.ahead(other); !other.arrival.Rule.Admits(ahead, shared, room) {
-			c.crowd.Errorf("%v: inside behind %d others, %d of them readers, with room for %d", other, ahead, shared, room)
+		if other.arrival.Queue == queue {
+			rules = append(rules, other.arrival.Rule)
 		}
 	}
-}
-
-// ahead counts those inside the same queue whose tickets are smaller; room is their
-// narrowest capacity.
-func (j *judge) ahead(c *caller) (ahead, shared, room int) {
-	for other := range j.inside {
-		if other.arrival.Queue != c.arrival.Queue || other.turn.Token() >= c.turn.Token() {
-			continue
-		}
-		ahead++
-		if other.arrival.Rule.Shared {
-			shared++
-		}
-		room = queue.Narrower(room, other.arrival.Rule.Capacity())
+	if !together(rules...) {
+		c.crowd.Errorf("%v: inside together are now %+v", c, rules)
 	}
-	return ahead, shared, room
 }
 
 // leave records that a caller is about to leave.

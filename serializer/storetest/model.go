@@ -11,7 +11,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // steps is the number of steps in a random history.
@@ -22,7 +21,7 @@ const steps = 150
 var queueTexts = []string{"a_", "a", "a_b_"}
 
 // someRules are the rules of the callers in random runs.
-var someRules = []serializer.Rule{{}, {}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}}
+var someRules = []serializer.Rule{{}, {}, {Limit: 2}, {Limit: 3}, {Shared: true}, {Shared: true}, {Shared: true, Limit: 2}, {Shared: true, Limit: 3}}
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
@@ -31,17 +30,17 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 // what the model says, and all callers have got the answers that it says.
 func engineHistory(c *crowd) {
 	c.Logf("seed %d", c.Seed)
-	h := &history{crowd: c, rand: rand.New(rand.NewPCG(c.Seed, 0)), queues: make(map[string]*queue.Queue[*expected])}
+	h := &history{crowd: c, rand: rand.New(rand.NewPCG(c.Seed, 0)), queues: make(map[string]*modelQueue)}
 	for _, text := range queueTexts {
-		h.queues[c.QueueName(text)] = new(queue.Queue[*expected])
+		h.queues[c.QueueName(text)] = new(modelQueue)
 	}
 	for range steps {
 		h.compare(h.step())
 	}
 	for name, q := range h.queues {
 		h.compare(h.setPaused(name, false))
-		for e := range q.All() {
-			h.compare(h.leave(e))
+		for len(q.tickets) > 0 {
+			h.compare(h.leave(q.tickets[0]))
 		}
 	}
 }
@@ -51,34 +50,43 @@ func engineHistory(c *crowd) {
 type history struct {
 	*crowd
 	rand   *rand.Rand
-	queues map[string]*queue.Queue[*expected]
+	queues map[string]*modelQueue
 	all    []*expected
+}
+
+// modelQueue is the tickets of a queue in order. Those that are inside come first.
+type modelQueue struct {
+	tickets []*expected
+	paused  bool
+}
+
+// waiting returns those that are not inside.
+func (q *modelQueue) waiting() []*expected {
+	inside := 0
+	for inside < len(q.tickets) && q.tickets[inside].inside {
+		inside++
+	}
+	return q.tickets[inside:]
 }
 
 // expected is what should become of a caller. It is its ticket in the model.
 type expected struct {
-	queue.Item[*expected]
 	*caller
 	number   int
 	position int
+	inside   bool
 	answer   string // as caller.got describes it
 }
-
-func (e *expected) Before(o *expected) bool { return e.number < o.number }
-func (e *expected) Local() bool             { return true }
 
 // step makes something happen that is possible now.
 func (h *history) step() (what string) {
 	h.Helper()
 	var inside, waiting []*expected
 	for _, text := range queueTexts {
-		for e := range h.queues[h.QueueName(text)].All() {
-			if e.Admitted() {
-				inside = append(inside, e)
-			} else {
-				waiting = append(waiting, e)
-			}
-		}
+		q := h.queues[h.QueueName(text)]
+		waits := q.waiting()
+		inside = append(inside, q.tickets[:len(q.tickets)-len(waits)]...)
+		waiting = append(waiting, waits...)
 	}
 	switch n := h.rand.IntN(20); {
 	case n < 6 && len(inside) > 0:
@@ -92,7 +100,7 @@ func (h *history) step() (what string) {
 		return h.evict(pick(h.rand, append(inside, waiting...)...))
 	case n == 10:
 		name := h.QueueName(queueTexts[2])
-		return h.setPaused(name, !h.queues[name].Paused())
+		return h.setPaused(name, !h.queues[name].paused)
 	default:
 		return h.arrive()
 	}
@@ -106,28 +114,34 @@ func (h *history) arrive() (what string) {
 	// moment, which must not supersede another one.
 	a.DropOldest = text != queueTexts[1]
 	q := h.queues[a.Queue]
-	e := &expected{caller: h.start(len(h.all), a), number: len(h.all), position: q.Len(), answer: "waits"}
-	e.Rule = a.Rule
+	e := &expected{caller: h.start(len(h.all), a), number: len(h.all), position: len(q.tickets), answer: "waits"}
 	h.all = append(h.all, e)
-	if a.DropOldest {
-		e.MaxWaiting = a.MaxWaiting
-	}
-	if a.MaxWaiting > 0 && q.Waiting() >= a.MaxWaiting && !a.DropOldest {
+	if a.MaxWaiting > 0 && len(q.waiting()) >= a.MaxWaiting && !a.DropOldest {
 		e.answer = string(serializer.ReasonFull)
 	} else {
-		q.Insert(e)
+		q.tickets = append(q.tickets, e)
 		h.admit(q)
 	}
 	return fmt.Sprintf("%d arrives: %v", e.number, e)
 }
 
-// admit moves the border of a queue in the model.
-func (h *history) admit(q *queue.Queue[*expected]) {
-	for e := q.Admit(); e != nil; e = q.Admit() {
-		e.answer = enteredAt(e.position)
+// admit lets those enter whose turn it is in the model: the first that wait, as long as each
+// may be inside together with all before it. Then it takes out the first that is superseded.
+func (h *history) admit(q *modelQueue) {
+	var rules []serializer.Rule
+	for _, e := range q.tickets {
+		rules = append(rules, e.arrival.Rule)
+		if !e.inside && (q.paused || !together(rules...)) {
+			break
+		}
+		e.inside, e.answer = true, enteredAt(e.position)
 	}
-	if e := q.Superseded(); e != nil {
-		h.takeOut(e, string(serializer.ReasonSuperseded))
+	waiting := q.waiting()
+	for i, e := range waiting {
+		if e.arrival.DropOldest && e.arrival.MaxWaiting > 0 && len(waiting[i:]) > e.arrival.MaxWaiting {
+			h.takeOut(e, string(serializer.ReasonSuperseded))
+			return
+		}
 	}
 }
 
@@ -135,7 +149,7 @@ func (h *history) admit(q *queue.Queue[*expected]) {
 func (h *history) takeOut(e *expected, answer string) {
 	e.answer = answer
 	q := h.queues[e.arrival.Queue]
-	q.Remove(e)
+	q.tickets = slices.DeleteFunc(q.tickets, func(other *expected) bool { return other == e })
 	h.admit(q)
 }
 
@@ -150,7 +164,7 @@ func (h *history) evict(e *expected) (what string) {
 	if err := h.on(h.rand.IntN(2)).Evict(context.Background(), e.arrival.Queue, e.token()); err != nil {
 		h.Fatalf("evicting %v: %v", e, err)
 	}
-	if e.Admitted() {
+	if e.inside {
 		h.until(h, "the holder is told", func() bool { return len(e.revoked) > 0 })
 	} else {
 		h.takeOut(e, string(serializer.ReasonEvicted))
@@ -168,7 +182,7 @@ func (h *history) setPaused(name string, paused bool) (what string) {
 	if err := do(h.on(h.rand.IntN(2))); err != nil {
 		h.Fatalf("pausing or resuming %q: %v", name, err)
 	}
-	q.SetPaused(paused)
+	q.paused = paused
 	h.admit(q)
 	return fmt.Sprintf("queue %q is paused: %t", name, paused)
 }
@@ -197,12 +211,12 @@ func (h *history) wanted() string {
 	b.WriteString(h.answers(func(e *expected) string { return e.answer }))
 	for _, name := range slices.Sorted(maps.Keys(h.queues)) {
 		q := h.queues[name]
-		if q.Len() == 0 && !q.Paused() {
+		if len(q.tickets) == 0 && !q.paused {
 			continue
 		}
-		fmt.Fprintf(&b, "%q, paused %t:", name, q.Paused())
-		for e := range q.All() {
-			fmt.Fprintf(&b, " %v inside %t,", e.arrival.Client, e.Admitted())
+		fmt.Fprintf(&b, "%q, paused %t:", name, q.paused)
+		for _, e := range q.tickets {
+			fmt.Fprintf(&b, " %v inside %t,", e.arrival.Client, e.inside)
 		}
 	}
 	return b.String()
