@@ -290,7 +290,7 @@ func TestEvictFromStopped(t *testing.T) {
 	holder, waiter := c.holder(t), other.waiter("waiter", 2)
 	tickets := c.awaitQueue("a_", 1, 1).Tickets
 	other.Signal(syscall.SIGSTOP)
-	c.wantEvict(4, "does not answer", tickets[1].Token)
+	c.wantEvict(4, "it evicts the ticket once it continues", tickets[1].Token)
 	other.Signal(syscall.SIGCONT)
 	c.Signal(syscall.SIGSTOP)
 	c.wantEvict(4, "does not answer", tickets[0].Token, "--force") // it takes the connection

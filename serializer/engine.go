@@ -99,7 +99,7 @@ func (e *Engine) Count(queue string) (inside, waiting int) {
 // Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder
 // is notified by [Arrival.Revoke], and keeps its turn until it leaves. The owner of a
 // ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
-// queue has no such ticket.
+// queue has no such ticket. If ctx is done before, the owner still obeys when it can.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	return e.evict(ctx, queue, token, false)
 }

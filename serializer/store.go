@@ -63,7 +63,8 @@ type Store interface {
 
 	// Evict asks the owner of a ticket of another process to take it out, by
 	// [Events.Evict]. It returns when the owner has obeyed or, where the store cannot
-	// tell, when the request is on its way. A ticket without an owner is removed at once.
+	// tell, when the request is on its way. If ctx is done before, the request stays: the
+	// owner may be stopped. A ticket without an owner is removed at once.
 	// The error is [ErrNoTicket] if there is no such ticket.
 	Evict(ctx context.Context, t *Ticket) error
 

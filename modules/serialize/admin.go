@@ -29,7 +29,7 @@ import (
 // Nobody enters a paused queue, in any process. Requests inside finish, all others keep
 // their places. The request of an evicted ticket is refused with the reason `evicted`, or
 // cancelled if it is inside. The answer is the ticket as it was, and a `result`. If the
-// ticket's process does not answer, the status is 504.
+// ticket's process does not answer, the status is 504; it obeys once it continues.
 type AdminAPI struct{}
 
 // CaddyModule returns the Caddy module information.

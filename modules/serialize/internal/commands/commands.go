@@ -35,7 +35,8 @@ const (
 
 Exit codes: 0 done, 1 no Caddy answers or another error, 2 no such queue or
 ticket, 3 the request is inside and its eviction was not confirmed, 4 the process
-of the ticket does not answer, 5 the pause ended before nobody was inside.`
+of the ticket does not answer, but evicts it once it continues, 5 the pause ended
+before nobody was inside.`
 )
 
 // exitCodes are those for the errors of the admin API.
