@@ -89,7 +89,7 @@ func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err err
 	}
 	for i, t := range tickets {
 		if err := d.makeLocked(t); err != nil {
-			return i, d.failed("making lock file", t.Key, err)
+			return i, d.failed("making a lock file in", "", err) // also for the rest of the batch
 		}
 	}
 	return len(tickets), nil
