@@ -243,8 +243,8 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 func (v *visit) enter(r *http.Request) error {
 	ctx, stop := v.context.Waiting()
 	defer stop()
-	if v.handler.streamsBody() {
-		watched, stop := body.Watch(ctx, r)
+	if r.ProtoMajor == 1 && body.Uploading(r) {
+		watched, stop := turn.WatchClient(ctx, r)
 		defer stop()
 		ctx = watched
 	}
@@ -285,7 +285,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
+	if r.ProtoMajor == 1 && body.Uploading(r) {
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")

@@ -66,7 +66,7 @@ var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), h
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
 	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), kept: pool.Get().(*kept),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Stream(r), kept: pool.Get().(*kept),
 	}
 	maps.Copy(b.kept.before, w.Header())
 	if b.uploads != nil {
