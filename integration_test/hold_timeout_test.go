@@ -85,3 +85,18 @@ func TestHoldTimeoutInNestedQueues(t *testing.T) {
 		}
 	}
 }
+
+// If hold_timeout ends while the request waits in an inner queue, it leaves that, too. Bug:
+// that counted as a client that had gone.
+func TestHoldTimeoutDuringInnerWait(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{global: "metrics", site: "route {\nserialize {\npath {$DIR}\nprefix {query.name}_\nhold_timeout 2s\n}\n" + serialized + "\n}"})
+	other := start(t, setup{site: serialized, dir: c.dir})
+	holder := other.holder(t)
+	c.get("/?name=waiter").Want(t, http.StatusGatewayTimeout)
+	c.wantMetric(`requests_total{outcome="timeout",queue="serializer_"}`, "1")
+	c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, "0")
+	other.release(holder)
+	c.WantNever("waiter")
+	c.awaitTickets(0)
+}

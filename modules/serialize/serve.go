@@ -312,6 +312,9 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // client's fault, and every other one that of the storage.
 func refusalOf(err error) *serializer.Refused {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		if errors.Is(err, errHoldTimeout) { // of a queue around, whose client is still there
+			refused.Reason = serializer.ReasonTimeout
+		}
 		return refused
 	}
 	reason := serializer.ReasonStorage
