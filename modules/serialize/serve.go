@@ -241,13 +241,8 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 //
 //go:noinline
 func (v *visit) enter(r *http.Request) error {
-	ctx, stop := v.context.Waiting()
+	ctx, stop := v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
 	defer stop()
-	if r.ProtoMajor == 1 && body.Uploading(r) {
-		watched, stop := turn.WatchClient(ctx, r)
-		defer stop()
-		ctx = watched
-	}
 	taken, err := v.engine.Enter(ctx, v.arrival(r))
 	if err != nil {
 		return err
@@ -285,7 +280,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if r.ProtoMajor == 1 && body.Uploading(r) {
+	if r.ProtoMajor == 1 && body.Uploading(r)() {
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")

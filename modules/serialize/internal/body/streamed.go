@@ -6,6 +6,9 @@ import (
 	"sync/atomic"
 )
 
+// upload is a body that knows whether the client may still send a part of it.
+type upload interface{ uploading() bool }
+
 // streamed is a body that the next handlers read while they hold the turn.
 type streamed struct {
 	io.ReadCloser
@@ -23,30 +26,16 @@ func (s *streamed) Read(p []byte) (int, error) {
 
 func (s *streamed) uploading() bool { return !s.ended.Load() }
 
-// Uploading reports whether the client may still send a part of the body.
-func Uploading(r *http.Request) bool {
-	switch known := r.Body.(type) {
-	case *Body:
-		return false
-	case *streamed:
-		return known.uploading()
+// Uploading returns a function that reports whether the client may still send a part of the
+// body. Handlers may read that meanwhile.
+func Uploading(r *http.Request) func() bool {
+	if known, ok := r.Body.(upload); ok {
+		return known.uploading
 	}
-	return !None(r)
-}
-
-// Stream returns a function that goes on to report [Uploading] while handlers read the body,
-// or nil if nothing is left to read.
-func Stream(r *http.Request) (uploading func() bool) {
-	if !Uploading(r) {
-		return nil
+	if None(r) {
+		return func() bool { return false }
 	}
-	if isWebSocket(r) {
-		return func() bool { return true }
-	}
-	s, ok := r.Body.(*streamed) // of an outer queue
-	if !ok {
-		s = &streamed{ReadCloser: r.Body}
-		r.Body = s
-	}
+	s := &streamed{ReadCloser: r.Body}
+	r.Body = s
 	return s.uploading
 }

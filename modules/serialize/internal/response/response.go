@@ -28,7 +28,7 @@ type Response struct {
 	limit   int64
 	major   int         // of the version of HTTP
 	accept  func()      // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
-	uploads func() bool // reports whether the client may still send the body, or is nil
+	uploads func() bool // reports whether the client may still send a part of the body
 	state   state
 	streams bool  // it is of a streaming kind
 	status  int   // 0 before the handlers have given one
@@ -50,9 +50,9 @@ const (
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
 	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Stream(r), kept: keep(w.Header()),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), kept: keep(w.Header()),
 	}
-	if b.uploads != nil {
+	if b.uploads() {
 		t.Interrupt(b.cutUpload)
 	}
 }
@@ -118,7 +118,7 @@ func (b *Response) fits() bool {
 const unsent = 2 << 10
 
 // Write implements [http.ResponseWriter].
-func (b *Response) Write(p []byte) (n int, err error) {
+func (b *Response) Write(p []byte) (int, error) {
 	b.WriteHeader(http.StatusOK) // unless there is a status
 	if b.turn.Err() != nil {
 		return 0, context.Cause(b.turn)
@@ -130,11 +130,10 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	case b.state == keeping && (b.fits() || b.written <= unsent):
 		return b.kept.body.Write(p)
 	}
-	err = b.pass(func() error { n, err = b.w.Write(p); return err })
-	if b.state == dropping {
-		n = len(p)
+	if err := b.pass(func() error { _, err := b.w.Write(p); return err }); err != nil {
+		return 0, err
 	}
-	return n, err
+	return len(p), nil
 }
 
 // Flush implements [http.Flusher].
@@ -164,6 +163,7 @@ func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	b.state = passing
+	b.turn.Sends(turn.Answer)
 	b.turn.Interrupt(func() { _ = conn.SetDeadline(turn.Past) })
 	return conn, rw, nil
 }
@@ -225,7 +225,7 @@ func (b *Response) Deliver(err error) error {
 	switch {
 	case revoked != nil && (b.state == keeping || !b.turn.Sent()):
 		replace(b.w.Header(), b.kept.before)
-		if b.major == 1 && b.uploads != nil && b.uploads() {
+		if b.major == 1 && b.uploads() {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)

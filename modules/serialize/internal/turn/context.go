@@ -74,13 +74,17 @@ func (c *Context) outermost() *Context {
 }
 
 // Waiting is the context in which the request waits. It ends with the client, even if the
-// turn around it does not.
-func (c *Context) Waiting() (ctx context.Context, stop func()) {
-	if c.around == nil {
+// turn around it does not. unread is whether the body of an HTTP/1 request is still to be
+// read.
+func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
+	if c.around == nil && !unread {
 		return c.outer, func() {}
 	}
 	ctx, cancel := context.WithCancel(c.outer)
 	leave := context.AfterFunc(c.outermost().outer, cancel)
+	if unread {
+		go watchClient(ctx, cancel)
+	}
 	return ctx, func() { leave(); cancel() }
 }
 
