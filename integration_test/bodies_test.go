@@ -112,7 +112,7 @@ func TestStalledSender(t *testing.T) {
 // and one that hangs up while it waits is noticed although its body has not been read.
 func TestBufferOff(t *testing.T) {
 	t.Parallel()
-	c := startQueue(t, "buffer off")
+	c := startQueue(t, "buffer off\ntimeout 10m")
 	half := strings.Repeat("x", 10<<10)
 	conn := c.dial(head("large", 20<<10) + half)
 	c.AwaitEntry("large")
@@ -130,6 +130,24 @@ func TestBufferOff(t *testing.T) {
 	check(t, broken.Close())
 	c.get("/?name=after").Want(t, http.StatusOK)
 	c.awaitTickets(0)
+}
+
+// A handler need not read a body that streams. Bug: if the request had waited, the body was
+// read beside the access log, which tells how much was read. Needs the race detector.
+func TestUnreadStreamedBody(t *testing.T) {
+	t.Parallel()
+	answer := "respond /unread " + strings.Repeat("x", 16<<10) + "\n" // net/http waits for the body before it sends that
+	c := start(t, setup{site: "log\n" + answer + behindQueue("buffer off\nresponse_buffer 0")})
+	holder := c.holder(t)
+	conn := c.dial(strings.Replace(head("unread", 10), "/", "/unread", 1) + "12345")
+	c.awaitTickets(2)
+	c.release(holder)
+	c.awaitQueue("serializer_", 1, 0)
+	_, err := io.WriteString(conn, "67890")
+	check(t, err)
+	if got := answerOf(t, conn); got != http.StatusOK {
+		t.Errorf("answered %d", got)
+	}
 }
 
 // A request that asks for incremental forwarding (RFC 10036) is refused, unless its queue
@@ -180,6 +198,27 @@ func TestBodyFails(t *testing.T) {
 		c.WantNever("broken")
 		c.awaitTickets(0)
 		c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, fmt.Sprint(i+1))
+	}
+}
+
+// A request that is refused with its whole body here leaves the connection as it was. Bug: it
+// was closed if an outer queue had read the body.
+func TestRefusedAfterBody(t *testing.T) {
+	t.Parallel()
+	const outer = "serialize {\npath {$DIR}\nprefix {query.name}_\n%s\n}\n"
+	for options, closes := range map[string]bool{"": false, "buffer off": true} {
+		site := "route {\n" + fmt.Sprintf(outer, options) + behindQueue("queue_length 1\n"+options) + "\n}"
+		c := start(t, setup{site: site})
+		holder := c.holder(t)
+		waiter := c.waiter("waiter", 4)
+		for _, size := range []int{0, 10, 100 << 10} {
+			r := do(newClient(t, "1.1"), "POST", c.url+"/?name=refused", strings.Repeat("x", size)).Want(t, http.StatusServiceUnavailable)
+			if r.Close != (closes && size > 0) {
+				t.Errorf("%s, %d bytes: the connection ends: %t", options, size, r.Close)
+			}
+		}
+		c.release(holder)
+		c.wantServed(waiter)
 	}
 }
 

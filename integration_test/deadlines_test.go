@@ -51,6 +51,31 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	}
 }
 
+// Nor does it while the body of a waiting request streams, whatever limits that. Bug: with
+// `buffer off`, the body was read ahead while the request waited. That was limited, and ended
+// the wait with 499. It also went on beside the access log, which tells how much was read.
+func TestWaitingIsNotTakenOffStreamedBodies(t *testing.T) {
+	t.Parallel()
+	const timeout = time.Second
+	for _, timeouts := range []string{
+		"read_body %[1]s\nread_body_idle 1m", "read_body_idle %[1]s", "read_body 1m\nread_body_idle %[1]s 20000\nwrite %[1]s",
+	} {
+		t.Run(timeouts, func(t *testing.T) {
+			t.Parallel()
+			site := "log\n" + behindQueue("buffer off")
+			c := start(t, setup{site: site, servers: "timeouts {\n" + fmt.Sprintf(timeouts, timeout) + "\n}"})
+			other := start(t, setup{site: serialized, dir: c.dir})
+			holder := other.holder(t)
+			half := strings.Repeat("x", 10<<10)
+			conn := c.dial(head("waiter", 2*len(half)) + half)
+			c.awaitTickets(2)
+			time.Sleep(timeout + timeout/2)
+			other.release(holder)
+			c.wantReceived(conn, "waiter", half, 2*len(half))
+		})
+	}
+}
+
 // The timeouts apply to the upstream as they would without a queue.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()

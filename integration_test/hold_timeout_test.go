@@ -3,10 +3,13 @@
 package integration_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // After hold_timeout, the request inside is cancelled. The turn ends when it has
@@ -61,4 +64,39 @@ func TestNextAfterHoldTimeout(t *testing.T) {
 		c.WantOrder("holder", "next")
 		c.awaitTickets(0)
 	}
+}
+
+// A queue that passes everything on, inside one that keeps it: whichever turn is revoked, the
+// client has got nothing, and gets 504. Bug: it got a part, and 200, when the inner one was.
+func TestHoldTimeoutInNestedQueues(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write(make([]byte, 5000))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	const queue = "serialize {\npath {$DIR}\nprefix %s_\n%s\n}\n"
+	for outer, inner := range map[string]string{"": "hold_timeout 500ms", "hold_timeout 500ms": ""} {
+		for _, between := range []string{"", "encode {\nminimum_length 1\n}\n"} {
+			site := fmt.Sprintf(queue, "outer", outer) + between + fmt.Sprintf(queue, "inner", "response_buffer 0\n"+inner)
+			c := start(t, setup{env: map[string]string{"UPSTREAM": upstream}, site: "route {\n" + site + "reverse_proxy {$UPSTREAM}\n}"})
+			c.get("/", "Accept-Encoding", "gzip").Want(t, http.StatusGatewayTimeout)
+			c.awaitTickets(0)
+		}
+	}
+}
+
+// If hold_timeout ends while the request waits in an inner queue, it leaves that, too. Bug:
+// that counted as a client that had gone.
+func TestHoldTimeoutDuringInnerWait(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{global: "metrics", site: "route {\nserialize {\npath {$DIR}\nprefix {query.name}_\nhold_timeout 2s\n}\n" + serialized + "\n}"})
+	other := start(t, setup{site: serialized, dir: c.dir})
+	holder := other.holder(t)
+	c.get("/?name=waiter").Want(t, http.StatusGatewayTimeout)
+	c.wantMetric(`requests_total{outcome="timeout",queue="serializer_"}`, "1")
+	c.wantMetric(`requests_total{outcome="gone",queue="serializer_"}`, "0")
+	other.release(holder)
+	c.WantNever("waiter")
+	c.awaitTickets(0)
 }

@@ -1,8 +1,10 @@
 package integration_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -101,6 +103,47 @@ func TestBodyFileDiskFull(t *testing.T) {
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).Want(t, http.StatusOK)
+}
+
+// With `buffer off`, a client that hangs up while it waits is noticed, whatever it has sent and
+// whatever is around its connection, though nothing of its body is read.
+func TestHangUpBeforeStreamedBodyIsRead(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]setup{
+		"plain":    {},
+		"TLS":      {tls: true},
+		"proxied":  {servers: "listener_wrappers {\nproxy_protocol\n}"},
+		"both":     {tls: true, servers: "listener_wrappers {\nproxy_protocol\ntls\n}"},
+		"in nests": {site: "serialize {\npath {$DIR}\nprefix {query.name}_\ntimeout 10m\nbuffer off\n}\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queues := 1 + strings.Count(s.site, "serialize")
+			s.site = "route {\n" + s.site + behindQueue("timeout 10m\nbuffer off") + "\n}"
+			s.dir = testcaddy.TempDir(t)
+			other := start(t, setup{site: serialized, dir: s.dir}) // whose clients need no special connection
+			holder := other.holder(t)
+			c := start(t, s)
+			for _, size := range []int{0, 100, 40 << 10} {
+				conn := c.dial("")
+				if strings.Contains(s.servers, "proxy_protocol") {
+					_, err := io.WriteString(conn, "PROXY UNKNOWN\r\n")
+					check(t, err)
+				}
+				wire, host := net.Conn(conn), "127.0.0.1"
+				if s.tls {
+					wire, host = tls.Client(conn, insecure.Clone()), "localhost"
+				}
+				_, err := io.WriteString(wire, strings.Replace(head("waiter", 1<<20), "127.0.0.1", host, 1)+strings.Repeat("x", size))
+				check(t, err)
+				c.awaitTickets(1 + queues)
+				check(t, conn.CloseWrite())
+				c.awaitTickets(1)
+			}
+			other.release(holder)
+			c.WantNever("waiter")
+		})
+	}
 }
 
 // Memory grows with the received part of a body. Bug: a hundred heads that announced

@@ -241,13 +241,8 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 //
 //go:noinline
 func (v *visit) enter(r *http.Request) error {
-	ctx, stop := v.context.Waiting()
+	ctx, stop := v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
 	defer stop()
-	if v.handler.streamsBody() {
-		watched, stop := body.Watch(ctx, r)
-		defer stop()
-		ctx = watched
-	}
 	taken, err := v.engine.Enter(ctx, v.arrival(r))
 	if err != nil {
 		return err
@@ -285,7 +280,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if r.ProtoMajor == 1 && r.ContentLength != 0 && v.body == nil {
+	if r.ProtoMajor == 1 && body.Uploading(r)() {
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")
@@ -312,6 +307,9 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 // client's fault, and every other one that of the storage.
 func refusalOf(err error) *serializer.Refused {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		if errors.Is(err, errHoldTimeout) { // of a queue around, whose client is still there
+			refused.Reason = serializer.ReasonTimeout
+		}
 		return refused
 	}
 	reason := serializer.ReasonStorage

@@ -153,6 +153,8 @@ func (b *Body) Read(p []byte) (int, error) {
 	return b.file.Read(p)
 }
 
+func (b *Body) uploading() bool { return false }
+
 // Free closes the file, so that it is gone. What is in memory can still be read. b may
 // be nil.
 func (b *Body) Free() {

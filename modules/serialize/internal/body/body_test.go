@@ -3,15 +3,11 @@ package body
 import (
 	"errors"
 	"io"
-	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 )
 
 // newRequest has a body of that text. It is of an HTTP/1 client, and has no length if
@@ -79,75 +75,14 @@ func TestOneByteTooMany(t *testing.T) {
 // sending, which ended the request's context. The error routes need that.
 func TestUploadingUntilTheEnd(t *testing.T) {
 	r := newRequest("hello", -1)
-	_, stop := Watch(r.Context(), r)
 	uploading := Uploading(r)
-	stop()
-	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || uploading() {
-		t.Errorf("%q, %v, uploading %t", text, err, uploading())
+	before := uploading()
+	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || !before || uploading() || Uploading(r)() {
+		t.Errorf("%q, %v, uploading %t, then %t", text, err, before, uploading())
 	}
-	if Uploading(newRequest("", 0)) != nil || Uploading(newRequest("hello", 5)) == nil {
+	buffered := newRequest("hello", 5)
+	_, _ = Read(buffered, Limits{10, 0})
+	if Uploading(newRequest("", 0))() || Uploading(buffered)() || !Uploading(newRequest("hello", 5))() {
 		t.Error("who uploads is wrong")
-	}
-}
-
-// Bug: with enable_full_duplex, net/http panics if the body of one request is read while it
-// reads the next. In the goroutine that reads ahead, that ended the process.
-func TestUnreadInFullDuplex(t *testing.T) {
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := http.NewResponseController(w).EnableFullDuplex(); err != nil {
-			t.Error(err)
-		}
-		_, stop := Watch(r.Context(), r)
-		stop()
-	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // net/http's own panics
-	server.Start()
-	defer server.Close()
-	var clients sync.WaitGroup
-	for range 4 {
-		clients.Go(func() {
-			for range 200 {
-				conn, err := net.Dial("tcp", server.Listener.Addr().String())
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				_, _ = io.WriteString(conn, strings.Repeat("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\naaa", 3))
-				_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
-			}
-		})
-	}
-	clients.Wait()
-}
-
-// Bug: net/http wrote the trailers, for the goroutine that reads ahead, into the map that
-// the handlers were reading, which ended the process.
-func TestTrailersReadAhead(t *testing.T) {
-	running := make(chan bool)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r = r.WithContext(r.Context()) // a copy, as handlers of Caddy get
-		_, stop := Watch(r.Context(), r)
-		stop()
-		close(running)
-		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); {
-			r.Trailer.Clone()
-		}
-		if text, err := io.ReadAll(r.Body); string(text) != "text" || err != nil || r.Trailer.Get("A") != "1" {
-			t.Errorf("the handler got %q, %v, %v", text, err, r.Trailer)
-		}
-	}))
-	defer server.Close()
-	conn, err := net.Dial("tcp", server.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n")
-	<-running
-	_, _ = io.WriteString(conn, "4\r\ntext\r\n0\r\nA: 1\r\n\r\n")
-	if answer, err := io.ReadAll(conn); !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
-		t.Errorf("%q, %v", answer, err)
 	}
 }

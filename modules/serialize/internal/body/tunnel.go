@@ -20,11 +20,8 @@ func Tunnel(r *http.Request) (accept func()) {
 	if !isWebSocket(r) {
 		return nil
 	}
-	t, ok := r.Body.(*tunnel) // of an outer queue
-	if !ok {
-		t = &tunnel{ReadCloser: r.Body}
-		r.Body = t
-	}
+	t := &tunnel{ReadCloser: r.Body}
+	r.Body = t
 	return func() { t.accepted.Store(true) }
 }
 
@@ -42,3 +39,5 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	}
 	return t.ReadCloser.Read(p)
 }
+
+func (t *tunnel) uploading() bool { return true }

@@ -6,18 +6,13 @@ package response
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -33,14 +28,12 @@ type Response struct {
 	limit   int64
 	major   int         // of the version of HTTP
 	accept  func()      // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
-	uploads func() bool // reports whether the client may still send the body, or is nil
+	uploads func() bool // reports whether the client may still send a part of the body
 	state   state
-	sending atomic.Bool // a write may block on the client
-	ended   bool        // the context ended before the handlers did
-	streams bool        // it is of a streaming kind
-	status  int         // 0 before the handlers have given one
-	length  int64       // that the handlers have announced, or -1
-	written int64       // by them
+	streams bool  // it is of a streaming kind
+	status  int   // 0 before the handlers have given one
+	length  int64 // that the handlers have announced, or -1
+	written int64 // by them
 	kept    *kept
 }
 
@@ -53,23 +46,13 @@ const (
 	dropping              // the client has gone
 )
 
-// kept is the memory of a response.
-type kept struct {
-	before http.Header // of the client's writer, before the handlers
-	head   http.Header // when they gave the status
-	body   bytes.Buffer
-}
-
-var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), head: make(http.Header)} }}
-
 // Init begins the response to a request that gets its turn. limit is how many bytes are
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
 	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), kept: pool.Get().(*kept),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), kept: keep(w.Header()),
 	}
-	maps.Copy(b.kept.before, w.Header())
-	if b.uploads != nil {
+	if b.uploads() {
 		t.Interrupt(b.cutUpload)
 	}
 }
@@ -77,7 +60,6 @@ func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context,
 // Serve runs the handlers. If they panic with [http.ErrAbortHandler], it returns that.
 func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
 	defer func() {
-		b.ended = b.turn.Err() != nil
 		if thrown := recover(); thrown == http.ErrAbortHandler {
 			err = http.ErrAbortHandler
 		} else if thrown != nil {
@@ -99,12 +81,7 @@ func (b *Response) WriteHeader(status int) {
 		return
 	}
 	if status < 200 && status != http.StatusSwitchingProtocols {
-		if b.turn.Err() == nil {
-			defer b.turn.Interrupt(b.cutWrites)()
-			b.sending.Store(true)
-			defer b.sending.Store(false)
-			b.w.WriteHeader(status)
-		}
+		b.writeInterim(status)
 		return
 	}
 	header := b.w.Header()
@@ -115,21 +92,19 @@ func (b *Response) WriteHeader(status int) {
 	}
 	b.status, b.streams = status, isStream(header)
 	if b.streams {
-		_ = b.pass(func() error { return nil })
+		_ = b.pass(nil)
 	}
 }
 
-// isStream reports whether a response is of a kind that its client reads while it is
-// being written.
-func isStream(header http.Header) bool {
-	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
-	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
-	case "text/event-stream", "application/x-ndjson", "multipart/x-mixed-replace":
-		return true
+// writeInterim passes an interim answer on, such as 103 Early Hints.
+func (b *Response) writeInterim(status int) {
+	if b.turn.Err() != nil {
+		return
 	}
-	return strings.HasPrefix(kind, "application/grpc") || // and application/grpc+proto, application/grpc-web
-		strings.EqualFold(header.Get("X-Accel-Buffering"), "no") || // as nginx knows it
-		caddyhttp.IsIncremental(header)
+	b.turn.Sends(turn.Interim)
+	defer b.turn.Sends(turn.Nothing)
+	defer b.turn.Interrupt(b.cutWrites)()
+	b.w.WriteHeader(status)
 }
 
 // fits reports whether the response is kept until the turn is over, as far as is known.
@@ -143,7 +118,7 @@ func (b *Response) fits() bool {
 const unsent = 2 << 10
 
 // Write implements [http.ResponseWriter].
-func (b *Response) Write(p []byte) (n int, err error) {
+func (b *Response) Write(p []byte) (int, error) {
 	b.WriteHeader(http.StatusOK) // unless there is a status
 	if b.turn.Err() != nil {
 		return 0, context.Cause(b.turn)
@@ -155,11 +130,10 @@ func (b *Response) Write(p []byte) (n int, err error) {
 	case b.state == keeping && (b.fits() || b.written <= unsent):
 		return b.kept.body.Write(p)
 	}
-	err = b.pass(func() error { n, err = b.w.Write(p); return err })
-	if b.state == dropping {
-		n = len(p)
+	if err := b.pass(func() error { _, err := b.w.Write(p); return err }); err != nil {
+		return 0, err
 	}
-	return n, err
+	return len(p), nil
 }
 
 // Flush implements [http.Flusher].
@@ -182,35 +156,35 @@ func (b *Response) FlushError() error {
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
 func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if b.status != 0 {
-		_ = b.pass(func() error { return nil })
+		_ = b.pass(nil)
 	}
 	conn, rw, err := http.NewResponseController(b.w).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	b.state = passing
+	b.turn.Sends(turn.Answer)
 	b.turn.Interrupt(func() { _ = conn.SetDeadline(turn.Past) })
 	return conn, rw, nil
 }
 
-// pass begins to send the response, unless it has begun, and then does more on the client.
-// It decides what an error means for the handlers.
+// pass begins to send the response, unless it has begun, and then does more on the client,
+// if there is more. It decides what an error means for the handlers.
 func (b *Response) pass(more func() error) error {
 	if b.state == dropping {
 		return nil
 	}
-	b.sending.Store(true)
-	defer b.sending.Store(false)
 	err := b.turn.Err()
 	if err == nil && b.state == keeping {
 		b.state = passing
+		b.turn.Sends(turn.Answer)
 		if b.streams {
 			b.turn.EndWithClient()
 		}
 		b.turn.Interrupt(b.cutWrites)
-		err = b.send()
+		err = b.kept.send(b.w, b.status)
 	}
-	if err == nil {
+	if err == nil && more != nil {
 		err = more()
 	}
 	switch {
@@ -225,13 +199,7 @@ func (b *Response) pass(more func() error) error {
 	return err
 }
 
-// cutWrites ends a write to the client. There is no deadline while an answer can still be
-// given: over HTTP/2, it resets the stream even if nothing is written.
-func (b *Response) cutWrites() {
-	if b.sending.Load() {
-		b.turn.CutWrites(b.w)
-	}
-}
+func (b *Response) cutWrites() { b.turn.CutWrites(b.w) }
 
 // cutUpload ends reads of the body while the client may still send a part of it. Later, a
 // read deadline ends the request's context, and the error routes need that.
@@ -241,82 +209,38 @@ func (b *Response) cutUpload() {
 	}
 }
 
-// send writes the head and what was kept.
-func (b *Response) send() error {
-	header, body := b.w.Header(), b.kept.body.Bytes()
-	var late http.Header // what the handlers have made of it since they gave the status
-	if !maps.EqualFunc(header, b.kept.head, slices.Equal) {
-		late = header.Clone()
-		replace(header, b.kept.head)
-		for name, values := range late {
-			if strings.HasPrefix(name, http.TrailerPrefix) {
-				header[name] = values // or HTTP/1 would leave no room for trailers
-			}
-		}
-	}
-	b.w.WriteHeader(b.status)
-	var err error
-	if len(body) > 0 {
-		_, err = b.w.Write(body)
-	}
-	for name, values := range late { // of which the server picks the trailers
-		if !slices.Equal(values, b.kept.head[name]) {
-			header[name] = values
-		}
-	}
-	return err
-}
-
-// replace makes a header what another one is.
-func replace(header, by http.Header) {
-	clear(header)
-	maps.Copy(header, by)
-}
-
 // Deliver ends the response after the turn. err is what Serve returned; the caller has to
 // return what Deliver returns.
 //
-// A response that is still kept can be replaced: by the error routes if the handlers
-// failed, and by 504 if the turn was revoked. One that has begun can only be broken off,
-// by a panic: the client must not take the part that it has for the whole.
+// A response of which the client has got nothing can be replaced: by the error routes if the
+// handlers failed, and by 504 if the turn was revoked. One that has begun can only be broken
+// off, by a panic: the client must not take the part that it has for the whole.
 func (b *Response) Deliver(err error) error {
-	defer b.free()
+	defer func() {
+		b.kept.free()
+		b.kept = nil
+	}()
 	begun := b.state == keeping && b.status != 0
 	revoked := b.turn.Revoked()
 	switch {
-	case b.state == keeping && revoked != nil:
+	case revoked != nil && (b.state == keeping || !b.turn.Sent()):
 		replace(b.w.Header(), b.kept.before)
-		if b.major == 1 && b.uploads != nil && b.uploads() {
+		if b.major == 1 && b.uploads() {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
-	case err == http.ErrAbortHandler, b.state == passing && b.ended:
+	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly():
 		if begun { // the client sees the part
-			_ = b.send()
+			_ = b.kept.send(b.w, b.status)
 			_ = http.NewResponseController(b.w).Flush()
 		}
 		panic(http.ErrAbortHandler)
 	case begun && err != nil:
 		replace(b.w.Header(), b.kept.before)
 	case begun:
-		_ = b.send() // if the client has gone, nobody needs to know
+		_ = b.kept.send(b.w, b.status) // if the client has gone, nobody needs to know
 	}
 	return err
-}
-
-// reusable is how much memory of a body is used again, in bytes.
-const reusable = 1 << 20
-
-func (b *Response) free() {
-	k := b.kept
-	b.kept = nil
-	if k.body.Cap() > reusable || len(k.head) > 100 { // a map never shrinks
-		return
-	}
-	clear(k.before)
-	clear(k.head)
-	k.body.Reset()
-	pool.Put(k)
 }
 
 // Interface guards

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 )
 
 var errRevoked = errors.New("revoked")
@@ -81,23 +86,77 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 }
 
 // Whatever an inner queue passes on, an outer one keeps: it can still be replaced. A write
-// deadline would be there for the answer, too.
+// deadline would be there for the answer, too. Bug: when only the inner turn was revoked, the
+// client got the part that was there, with its status, and then the end.
 func TestRevokedInNestedQueues(t *testing.T) {
+	for _, which := range []string{"outer", "inner"} {
+		bothVersions(t, func(t *testing.T, http2 bool) {
+			s := &site{http2: http2, limit: 10_000, finish: true}
+			s.next = func(w http.ResponseWriter, r *http.Request) error {
+				inner := begin(w, r, 0, true)
+				revoked := map[string]*turn.Context{"outer": w.(*Response).turn, "inner": inner.turn}[which]
+				err := inner.Serve(caddyhttp.HandlerFunc(func(iw http.ResponseWriter, r *http.Request) error {
+					_, _ = iw.Write(make([]byte, 5000))
+					revoked.Revoke(errRevoked)
+					<-r.Context().Done()
+					time.Sleep(100 * time.Millisecond) // so that what blocks on the client would be interrupted
+					return nil
+				}), r)
+				inner.turn.End()
+				return inner.Deliver(err)
+			}
+			wantReplaced(t, s)
+		})
+	}
+}
+
+// Interim answers do not keep the turn's end from being answered. Bug: if one was being
+// sent at that moment, the client saw the end of the connection.
+func TestRevokedBetweenInterimAnswers(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
-		s := &site{http2: http2, limit: 10_000, finish: true}
+		s := &site{http2: http2, limit: 1000, finish: true}
 		s.next = func(w http.ResponseWriter, r *http.Request) error {
-			inner := begin(w, r, 0, true)
-			defer inner.turn.End()
-			return inner.Serve(caddyhttp.HandlerFunc(func(iw http.ResponseWriter, r *http.Request) error {
-				_, _ = iw.Write(make([]byte, 5000))
-				w.(*Response).turn.Revoke(errRevoked)
-				<-r.Context().Done()
-				time.Sleep(100 * time.Millisecond) // so that what blocks on the client would be interrupted
-				return nil
-			}), r)
+			go w.(*Response).turn.Revoke(errRevoked)
+			for r.Context().Err() == nil {
+				w.WriteHeader(http.StatusEarlyHints)
+			}
+			return nil
 		}
-		wantReplaced(t, s)
+		for range 20 {
+			wantReplaced(t, s)
+		}
 	})
+}
+
+// A client that does not read interim answers does not keep the turn after it was revoked.
+func TestRevokedDuringStuckInterimAnswer(t *testing.T) {
+	s := &site{limit: 1000, finish: true}
+	s.next = func(w http.ResponseWriter, r *http.Request) error {
+		var sent atomic.Int64
+		go func() {
+			for last := int64(-1); sent.Load() != last; time.Sleep(200 * time.Millisecond) {
+				last = sent.Load()
+			}
+			w.(*Response).turn.Revoke(errRevoked)
+		}()
+		w.Header().Set("Link", strings.Repeat("x", 64<<10))
+		for ; r.Context().Err() == nil; sent.Add(1) {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+		return nil
+	}
+	server := s.start(t)
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	select {
+	case <-s.errors:
+	case <-time.After(wait.Patience):
+		t.Error("the turn goes on")
+	}
 }
 
 // wantReplaced expects that a response is replaced by that of the error route, twice over

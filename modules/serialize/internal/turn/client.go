@@ -78,8 +78,9 @@ func KeepConnections(s *caddyhttp.Server) {
 // Past is a deadline that ends what blocks on the client.
 var Past = time.Unix(1, 0)
 
-// resetTime is how long the reset of an HTTP/2 stream may take.
-const resetTime = time.Second
+// stuckTime is how long a write may go on after a revocation if the connection can still be
+// used: the reset of an HTTP/2 stream, or an interim answer, after which 504 can be given.
+const stuckTime = time.Second
 
 // CutReads ends a read of the body, since the context has ended. net/http takes that for
 // the end of an HTTP/1 client, which is still there and waits for its answer.
@@ -91,12 +92,17 @@ func (c *Context) CutReads(w http.ResponseWriter, major int) {
 }
 
 // CutWrites ends a write to the client, since the context has ended. Over HTTP/2, it resets
-// the stream. A client that reads nothing at all keeps the reset from being written; then
-// its connection ends.
+// the stream, even if nothing is written. A client that reads nothing at all keeps the reset
+// from being written; then its connection ends.
 func (c *Context) CutWrites(w http.ResponseWriter) {
+	revoked := c.Revoked()
+	stuck := revoked != nil && time.Since(revoked.Time) > stuckTime
+	sending := c.outermost().sending.Load()
+	if sending == Nothing || sending == Interim && revoked != nil && !stuck {
+		return
+	}
 	_ = Client(w).SetWriteDeadline(Past)
-	conn, ok := c.outer.Value(connKey{}).(net.Conn)
-	if revoked := c.Revoked(); ok && revoked != nil && time.Since(revoked.Time) > resetTime {
+	if conn, ok := c.outer.Value(connKey{}).(net.Conn); ok && stuck {
 		_ = conn.SetWriteDeadline(Past)
 	}
 }

@@ -27,6 +27,7 @@ type Context struct {
 
 	ending  sync.Mutex    // keeps the turn from ending during an interruption
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
+	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
 }
@@ -73,13 +74,17 @@ func (c *Context) outermost() *Context {
 }
 
 // Waiting is the context in which the request waits. It ends with the client, even if the
-// turn around it does not.
-func (c *Context) Waiting() (ctx context.Context, stop func()) {
-	if c.around == nil {
+// turn around it does not. unread is whether the body of an HTTP/1 request is still to be
+// read.
+func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
+	if c.around == nil && !unread {
 		return c.outer, func() {}
 	}
 	ctx, cancel := context.WithCancel(c.outer)
 	leave := context.AfterFunc(c.outermost().outer, cancel)
+	if unread {
+		go watchClient(ctx, cancel)
+	}
 	return ctx, func() { leave(); cancel() }
 }
 
@@ -133,6 +138,26 @@ func (c *Context) Revoked() *Revocation { return c.revoked.Load() }
 func (c *Context) EndWithClient() {
 	c.OutlivesClient = false
 	context.AfterFunc(c.outer, func() { c.cancel(context.Canceled) })
+}
+
+// What a response's writer may be sending. Nothing means that another answer can be given.
+const (
+	Nothing = iota
+	Interim // an interim answer
+	Answer  // or its writer has begun with it
+)
+
+// Sends tells what the writer of the turn's response is going to send: Nothing, Interim or
+// Answer. An outer turn's writer may keep that.
+func (c *Context) Sends(what uint32) { c.sending.Store(what) }
+
+// Sent reports whether the client may have got a part of the answer.
+func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
+
+// EndedEarly reports whether the context ended before the turn.
+func (c *Context) EndedEarly() bool {
+	cause := context.Cause(c.inside)
+	return cause != nil && cause != errOver
 }
 
 // interruptTime is how often what blocks on the client is interrupted.
