@@ -67,6 +67,7 @@ func (s *session) makeTables() error {
 		return err
 	}
 	making := new(pgx.Batch)
+	making.Queue("SELECT pg_advisory_xact_lock(hashtext('orderly'))") // others may be doing this
 	making.Queue(schema)
 	err := s.store.exchange(s.Ctx, s.working, making)
 	if code(err) == insufficientPrivilege {
