@@ -46,17 +46,21 @@ func (s *session) connect() (err error) {
 	return s.listen()
 }
 
-// listen has the connection receive notifications. It does not for one through a pooler:
-// there, LISTEN would stay with a connection that belongs to somebody else next. A pooler
-// shows by the identity of the server's process.
+// listen has the connection receive notifications, and prepares statements. It does not for
+// one through a pooler: there, both would stay with a connection that belongs to somebody
+// else next. A pooler shows by the identity of the server's process.
 func (s *session) listen() error {
-	ask, listen := new(pgx.Batch), new(pgx.Batch)
+	ctx, cancel := context.WithTimeout(s.Ctx, s.store.patience)
+	defer cancel()
 	var pid uint32
-	ask.Queue("SELECT pg_backend_pid()").QueryRow(func(row pgx.Row) error { return row.Scan(&pid) })
-	listen.Queue("LISTEN " + s.channel)
-	err := s.store.exchange(s.Ctx, s.working, ask)
-	if s.listening = err == nil && pid == s.working.PgConn().PID(); s.listening {
-		err = s.store.exchange(s.Ctx, s.working, listen)
+	err := s.working.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
+	s.listening, s.statements = err == nil && pid == s.working.PgConn().PID(), statements
+	if s.listening {
+		s.statements = prepared
+		_, err = s.working.Exec(ctx, prepare+"LISTEN "+s.channel)
+	}
+	if err != nil {
+		discard(s.working)
 	}
 	return err
 }
@@ -67,6 +71,7 @@ func (s *session) makeTables() error {
 		return err
 	}
 	making := new(pgx.Batch)
+	making.Queue("SELECT pg_advisory_xact_lock(hashtext('orderly'))") // others may be doing this
 	making.Queue(schema)
 	err := s.store.exchange(s.Ctx, s.working, making)
 	if code(err) == insufficientPrivilege {
@@ -98,11 +103,8 @@ func code(err error) string {
 func transient(err error) bool {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	text := code(err)
-	if connecting || len(text) < 2 {
-		return true
-	}
-	// Connection, tables made by two, conflict, state of an object, operator, system.
-	return slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
+	// Connection, constraint, conflict, state of an object, operator, system.
+	return connecting || text == "" || slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }
 
 // isWaiting reports whether a request may have failed because somebody locks a table.

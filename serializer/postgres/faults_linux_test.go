@@ -194,13 +194,13 @@ func TestCommitUnknown(t *testing.T) {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone")
 	}
 	for name, lose := range map[string]func(){
-		"answer lost": func() { link.set(func() { link.loses = []byte("INSERT INTO orderly_tickets") }) },
+		"answer lost": func() { link.set(func() { link.loses = []byte(`EXECUTE "insert"`) }) },
 		"ended in the middle of the commit": func() {
 			server.Query("orderly", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 			server.Query("orderly", "SELECT pg_reload_conf()")
 			go func() {
 				wait.Until(t, "a commit waits", func() bool {
-					ended, _ := server.TryQuery("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%INSERT%'")
+					ended, _ := server.TryQuery("orderly", `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query LIKE '%"insert"%'`)
 					return ended == "t"
 				})
 				_, _ = server.TryQuery("orderly", "ALTER SYSTEM RESET synchronous_standby_names")
@@ -221,7 +221,7 @@ func TestCommitUnknown(t *testing.T) {
 		wait.Until(t, "no ticket is left", func() bool { return tickets() == "0" })
 	}
 	// Its caller gives up while the answer is lost: the ticket is withdrawn.
-	link.set(func() { link.loses = []byte("INSERT INTO orderly_tickets") })
+	link.set(func() { link.loses = []byte(`EXECUTE "insert"`) })
 	if _, err := e.Enter(t.Context(), arrivalFor(time.Millisecond)); err == nil {
 		t.Log("entered after all")
 	}

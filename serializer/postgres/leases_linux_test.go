@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,6 +63,31 @@ func TestUnusualDatabase(t *testing.T) {
 	must(t, e.Pause(t.Context(), "größe_\\€", time.Now().Add(time.Hour)))
 	must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), "größe_\\€"))
 	enterSoon(t, e)
+}
+
+// Bug: of processes that started at the same moment on an empty database, some refused
+// arrivals: the server had refused to make a table that another one was making.
+func TestTablesMadeByMany(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	for i := range 6 {
+		database := fmt.Sprintf("empty%d", i)
+		server.Query("orderly", "CREATE DATABASE "+database)
+		var starting sync.WaitGroup
+		for range 8 {
+			e := open(t, Options{URL: strings.Replace(server.URL(), "/orderly?", "/"+database+"?", 1)})
+			starting.Go(func() {
+				turn, err := e.Enter(t.Context(), arrivalFor(0))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				turn.Leave()
+				must(t, e.Close())
+			})
+		}
+		starting.Wait()
+	}
 }
 
 // Bug: after a failover, nobody waited for a lease that was longer than those which the standby

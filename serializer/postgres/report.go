@@ -39,7 +39,7 @@ func (s *session) report(w *work, a *answer) error {
 	case !w.full && a.trimmed > s.version: // rows were deleted that the process has not seen
 		s.version = -1
 		for _, c := range w.changes { // carried out, but not reported
-			c.statement, c.tickets = "", 0
+			c.statement = ""
 		}
 		s.changes = append(w.changes, s.changes...)
 		s.Wake()
@@ -65,12 +65,8 @@ func (s *session) reportRowsLocked(a *answer, full bool) {
 	keys, pauses := make(map[string]bool), make(map[string]bool)
 	for _, p := range a.pauses {
 		text, _ := hex.DecodeString(p.Name) // the server has encoded it
-		name, until := string(text), time.Time{}
-		if p.Until != nil {
-			until = time.UnixMicro(*p.Until).UTC()
-		}
-		pauses[name] = true
-		s.PausedLocked(name, until)
+		pauses[string(text)] = true
+		s.PausedLocked(string(text), time.UnixMicro(p.Until).UTC())
 	}
 	for i := range a.tickets {
 		keys[a.tickets[i].key()] = true
@@ -115,7 +111,6 @@ func (s *session) hear(message string) bool {
 	if message == "" || s.OverLocked() {
 		return false
 	}
-	s.changedAt = time.Now()
 	for key := range strings.SplitSeq(message, " ") {
 		if t := s.Tickets[key]; t != nil && !t.Local() {
 			s.OutLocked(key)

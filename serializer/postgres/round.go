@@ -34,10 +34,10 @@ type row struct {
 
 func (r *row) key() string { return strconv.FormatUint(r.Number, 10) }
 
-// pause is a row of the table of pauses. Its time is zero if it is over.
+// pause is a row of the table of pauses.
 type pause struct {
 	Name  string // in hexadecimal
-	Until *int64 // microseconds since 1970
+	Until int64  // microseconds since 1970
 }
 
 // errOtherHistory is why a session ends when commits may be missing.
@@ -76,29 +76,25 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		return
 	}
 	message, tells := w.message()
-	numbers := 1
-	for _, c := range w.changes {
-		numbers += c.tickets
-	}
-	tx.Queue(statements["begin"])
-	tx.Queue(statements["lock"], s.store.namespace, numbers)
+	tx.Queue(s.statements["begin"])
+	tx.Queue(s.statements["lock"], s.store.namespace)
 	if w.due {
 		ids, renewals := s.store.others.Stale()
-		tx.Queue(statements["end sessions"], ids, renewals)
-		tx.Queue(statements["end tickets"], s.store.namespace)
-		tx.Queue(statements["end pauses"], s.store.namespace)
+		tx.Queue(s.statements["end sessions"], ids, renewals)
+		tx.Queue(s.statements["end tickets"], s.store.namespace)
+		tx.Queue(s.statements["end pauses"], s.store.namespace)
 	}
 	if w.trim > 0 {
-		tx.Queue(statements["trim"], s.namespace, w.trim)
+		tx.Queue(s.statements["trim"], s.namespace, w.trim)
 	}
 	if len(w.leaving) > 0 {
-		tx.Queue(statements["take out"], s.namespace, w.leaving)
+		tx.Queue(s.statements["take out"], s.namespace, w.leaving)
 	}
 	for _, c := range w.changes {
 		if c.statement == "" {
 			continue
 		}
-		tx.Queue(statements[c.statement], append([]any{s.namespace}, c.args...)...).Exec(func(tag pgconn.CommandTag) error {
+		tx.Queue(s.statements[c.statement], append([]any{s.namespace}, c.args...)...).Exec(func(tag pgconn.CommandTag) error {
 			c.rows = tag.RowsAffected()
 			return nil
 		})
@@ -111,16 +107,16 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 
 // read adds the requests that read what has changed.
 func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
-	tx.Queue(statements["begin reading"])
-	tx.Queue(statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
+	tx.Queue(s.statements["begin reading"])
+	tx.Queue(s.statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.stands)
 	})
 	if w.ends {
-		collect(tx.Queue(statements["read leases"], s.store.namespace, s.id), &a.others)
-		tx.Queue(statements["read ends"], s.namespace).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
+		collect(tx.Queue(s.statements["read leases"], s.store.namespace, s.id), &a.others)
+		tx.Queue(s.statements["read ends"], s.namespace).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
 	}
-	collect(tx.Queue(statements["read tickets"], s.namespace, s.version), &a.tickets)
-	collect(tx.Queue(statements["read pauses"], s.namespace, s.version), &a.pauses)
+	collect(tx.Queue(s.statements["read tickets"], s.namespace, s.version), &a.tickets)
+	collect(tx.Queue(s.statements["read pauses"], s.namespace, s.version), &a.pauses)
 	tx.Queue("COMMIT")
 }
 

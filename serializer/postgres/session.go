@@ -27,15 +27,16 @@ type session struct {
 
 	// round and its helpers alone use these.
 
-	working   *pgx.Conn // nil while there is none
-	listening bool
-	version   int64     // everything up to this one was reported; -1 if all must be read
-	position  int64     // of the server in its log
-	old       int64     // a version that was known at trimmedAt
-	trimmedAt time.Time // when the process has last deleted rows
-	endsAt    time.Time // when a round has last read when leases and pauses end
-	due       time.Time // when the next lease or pause may have ended
-	changedAt time.Time // when something was last reported, or done
+	working    *pgx.Conn         // nil while there is none
+	listening  bool              // to notifications
+	statements map[string]string // those that the connection can carry out
+	version    int64             // everything up to this one was reported; -1 if all must be read
+	position   int64             // of the server in its log
+	old        int64             // a version that was known at trimmedAt
+	trimmedAt  time.Time         // when the process has last deleted rows
+	endsAt     time.Time         // when a round has last read when leases and pauses end
+	due        time.Time         // when the next lease or pause may have ended
+	changedAt  time.Time         // when something was last reported, or done
 
 	changes []*change // to be carried out; Store.Mu guards them
 }
@@ -83,7 +84,7 @@ func (s *session) open() error {
 	ids, renewals := st.others.Stale()
 	tx.Queue(statements["begin"])
 	tx.Queue(statements["add namespace"], st.namespace, st.TTL.Microseconds())
-	tx.Queue(statements["lock"], st.namespace, 1)
+	tx.Queue(statements["lock"], st.namespace)
 	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel)
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
@@ -137,7 +138,7 @@ func (s *session) Revoke(ctx context.Context) error {
 	defer discard(conn)
 	tx := new(pgx.Batch)
 	tx.Queue(statements["begin"])
-	tx.Queue(statements["lock"], s.store.namespace, 1)
+	tx.Queue(statements["lock"], s.store.namespace)
 	tx.Queue(statements["end session"], s.id)
 	tx.Queue(statements["end tickets"], s.store.namespace)
 	tx.Queue("NOTIFY " + s.channel)

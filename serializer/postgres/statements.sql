@@ -1,5 +1,6 @@
 -- The statements of the store. A line that begins with "-- :" names what follows.
--- "durable", "history" and "timeline" stand for the statements of these names.
+-- With parameters, it can be prepared. "durable", "history" and "timeline" stand for the
+-- statements of these names.
 
 -- : durable
 -- True. The transaction waits for the server's disk, even if it would not by default.
@@ -24,11 +25,11 @@ BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 INSERT INTO orderly_namespaces (name, history, longest) VALUES ($1, :history, $2::bigint)
 ON CONFLICT (name) DO UPDATE SET longest = excluded.longest WHERE orderly_namespaces.longest < excluded.longest
 
--- : lock
--- Locks the row of a namespace and takes $2 numbers. They are at least the time, so they grow
--- even if the row is deleted.
+-- : lock ($1)
+-- Locks the row of a namespace and takes a number. It is at least the time, so numbers grow even
+-- if the row is deleted.
 UPDATE orderly_namespaces
-SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + $2::bigint
+SET last = greatest(last, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) + 1
 WHERE name = $1 AND :durable
 
 -- : begin epoch
@@ -44,18 +45,18 @@ lost AS (DELETE FROM orderly_sessions s USING n WHERE s.namespace = n.id AND s.i
 INSERT INTO orderly_sessions AS s (id, namespace, owner, ttl) SELECT -id, id, 'lost', longest FROM n
 ON CONFLICT (id) DO UPDATE SET renewals = s.renewals + 1, ttl = excluded.ttl
 
--- : end sessions
+-- : end sessions ($1, $2)
 -- Those whose counters have not moved since somebody began to watch them.
 DELETE FROM orderly_sessions s USING unnest($1::bigint[], $2::bigint[]) AS stale (id, renewals)
 WHERE s.id = stale.id AND s.renewals = stale.renewals
 
--- : end tickets
+-- : end tickets ($1)
 -- Of ended sessions, also of one that an operator has deleted.
 UPDATE orderly_tickets t SET gone = true, version = n.last FROM orderly_namespaces n
 WHERE n.name = $1 AND t.namespace = n.id AND NOT t.gone
     AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = t.session)
 
--- : end pauses
+-- : end pauses ($1)
 UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM orderly_namespaces n
 WHERE n.name = $1 AND p.namespace = n.id AND p.ends <= clock_timestamp()
 
@@ -75,53 +76,53 @@ UPDATE orderly_sessions SET renewals = renewals + 1 WHERE id = $1 AND :durable R
 -- : end session
 DELETE FROM orderly_sessions WHERE id = $1
 
--- : insert
+-- : insert ($1, $2, $3, $4, $5)
 -- Inserts the tickets from serial number $3 on, unless it was done before.
 WITH mine AS (
     UPDATE orderly_sessions SET serial = $3::bigint + $4 - 1
-    WHERE id = $2 AND namespace = $1 AND serial < $3 RETURNING id)
+    WHERE id = $2 AND namespace = $1 AND serial < $3 RETURNING id),
+n AS (UPDATE orderly_namespaces SET last = last + $4 FROM mine WHERE orderly_namespaces.id = $1 RETURNING last, mine.id AS session)
 INSERT INTO orderly_tickets (namespace, number, version, session, serial, record)
-SELECT n.id, n.last - $4 + t.i, n.last, mine.id, $3::bigint + t.i - 1, t.record
-FROM mine, orderly_namespaces n, unnest($5::json[]) WITH ORDINALITY AS t (record, i)
-WHERE n.id = $1
+SELECT $1, last - $4 + t.i, last, n.session, $3::bigint + t.i - 1, t.record
+FROM n, unnest($5::json[]) WITH ORDINALITY AS t (record, i)
 
--- : take out
+-- : take out ($1, $2)
 UPDATE orderly_tickets t SET gone = true, version = n.last FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT t.gone
 
--- : trim
+-- : trim ($1, $2)
 WITH n AS (UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed < $2),
 over AS (DELETE FROM orderly_pauses WHERE namespace = $1 AND version <= $2 AND until IS NULL)
 DELETE FROM orderly_tickets WHERE namespace = $1 AND version <= $2 AND gone
 
--- : set inside
+-- : set inside ($1, $2, $3)
 UPDATE orderly_tickets t SET version = n.last, inside = $3 FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
 
--- : set evict
+-- : set evict ($1, $2, $3)
 UPDATE orderly_tickets t SET version = n.last, evict = $3 FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
 
--- : pause
+-- : pause ($1, $2, $3, $4)
 INSERT INTO orderly_pauses (namespace, name, version, until, ends)
 SELECT id, $2::bytea, last, $3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond'
 FROM orderly_namespaces WHERE id = $1
 ON CONFLICT (namespace, name) DO UPDATE SET version = excluded.version, until = excluded.until, ends = excluded.ends
 
--- : resume
+-- : resume ($1, $2)
 UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM orderly_namespaces n
 WHERE n.id = $1 AND p.namespace = n.id AND p.name = $2::bytea AND p.until IS NOT NULL
 
--- : read state
+-- : read state ($1, $2)
 SELECT n.last, n.trimmed, :timeline, pg_current_wal_flush_lsn() - '0/0', s.id IS NOT NULL
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.id = $2 WHERE n.id = $1
 
--- : read leases
+-- : read leases ($1, $2)
 -- Of all sessions but $2.
 SELECT s.id, s.renewals, s.ttl FROM orderly_sessions s JOIN orderly_namespaces n ON n.id = s.namespace
 WHERE n.name = $1 AND s.id <> $2
 
--- : read ends
+-- : read ends ($1)
 -- The microseconds until the next pause ends, at most an hour, and the number of tickets. There is
 -- something to end at once if an operator has deleted the session of a ticket.
 SELECT CASE WHEN count(*) > count(s.id) THEN 0 ELSE
@@ -129,9 +130,11 @@ SELECT CASE WHEN count(*) > count(s.id) THEN 0 ELSE
     END::bigint, count(*)
 FROM orderly_tickets t LEFT JOIN orderly_sessions s ON s.id = t.session WHERE t.namespace = $1 AND NOT gone
 
--- : read tickets
+-- : read tickets ($1, $2)
+-- The sum keeps the server from reading all tickets in the order of the primary key.
 SELECT number, session, serial, record::text, inside::int + 2 * evict::int, gone FROM orderly_tickets
-WHERE namespace = $1 AND version > $2 AND NOT (gone AND $2::bigint < 0) ORDER BY number
+WHERE namespace = $1 AND version > $2 AND NOT (gone AND $2::bigint < 0) ORDER BY number + 0
 
--- : read pauses
-SELECT encode(name, 'hex'), (extract(epoch FROM until) * 1000000)::bigint FROM orderly_pauses WHERE namespace = $1 AND version > $2
+-- : read pauses ($1, $2)
+-- A pause that is over ends at the start of year 1, which is no time in Go.
+SELECT encode(name, 'hex'), (extract(epoch FROM coalesce(until, '0001-01-01 00:00Z')) * 1000000)::bigint FROM orderly_pauses WHERE namespace = $1 AND version > $2

@@ -16,9 +16,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 		first := s.serial + 1
 		s.serial += int64(len(tickets))
 		records := s.Send(tickets, func(i int) string { return ticketID(first + int64(i)) })
-		insert := newChange("insert", s.id, first, len(tickets), records)
-		insert.tickets = len(tickets)
-		_, err := s.carryOut(ctx, insert)
+		_, err := s.carryOut(ctx, newChange("insert", s.id, first, len(tickets), records))
 		if s.Abandon() > 0 && err == nil {
 			err = fmt.Errorf("somebody has deleted its row: %w", serializer.ErrEvicted)
 		}

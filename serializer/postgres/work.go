@@ -14,7 +14,6 @@ import (
 type change struct {
 	statement string // its name; without one, the round only reads
 	args      []any
-	tickets   int   // that it inserts, which need numbers
 	rows      int64 // that it has affected
 	done      chan error
 }
@@ -41,7 +40,7 @@ func (w *work) writes() bool {
 // message is what others are told: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
 func (w *work) message() (text string, tells bool) {
-	mustBeRead := func(c *change) bool { return c.statement != "" && c.tickets == 0 }
+	mustBeRead := func(c *change) bool { return c.statement != "" && c.statement != "insert" }
 	if w.due || len(w.leaving) > 200 || slices.ContainsFunc(w.changes, mustBeRead) {
 		return "", true
 	}
@@ -50,6 +49,11 @@ func (w *work) message() (text string, tells bool) {
 
 // takeWork takes what is pending.
 func (s *session) takeWork() *work {
+	lease.Yield()
+	select {
+	case <-s.Wanted: // the round does that, too
+	default:
+	}
 	st, now := s.store, time.Now()
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
@@ -91,15 +95,10 @@ func (s *session) putBack(w *work, err error) {
 func (s *session) work() {
 	defer func() { discard(s.working) }()
 	for s.Ctx.Err() == nil {
-		s.pause()
-		lease.Yield()
-		select {
-		case <-s.Wanted: // the round does that, too
-		default:
-		}
 		err := s.round()
 		if err == nil {
 			s.trouble.Store(nil)
+			s.pause()
 			continue
 		}
 		s.trouble.Store(&err)
@@ -151,8 +150,6 @@ func (s *session) nextPoll() (limit time.Duration, listening bool) {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	switch {
-	case s.trouble.Load() != nil: // work has waited already
-		return 0, false
 	case s.Local == 0 || s.Remote == 0:
 		limit = idlePoll
 	case s.listening:
