@@ -19,6 +19,8 @@
  *                      notified of a change.
  *
  * One system call is one atomic step, and so is what happens under the engine's mutex.
+ * Steps are merged where no other process can see the state between them, and a holder is
+ * inside until it leaves the queue of its process.
  * Notifications are complete and in order, as in inotify's queue. A process follows the
  * directory from its first sync on.
  *
@@ -62,6 +64,11 @@
 #endif
 
 #define NONE 255 /* no guard is open yet */
+#if SWAPS
+#define FIRST NONE
+#else
+#define FIRST 0 /* the only one */
+#endif
 
 /* States of a word. */
 #define CLEARED 0
@@ -72,7 +79,7 @@ typedef tickets { byte number[TICKETS] }
 
 byte guard[SWAPS + 1];   /* the holder of each guard that there ever was: a ticket plus 1 */
 byte path;               /* the guard at the path */
-byte open[PROCS] = NONE; /* the guard that a process has open */
+byte open[PROCS] = FIRST; /* the guard that a process has open */
 byte last;               /* the last number: the recorded one, or the clock */
 byte number[TICKETS];    /* of each ticket */
 byte file[TICKETS];      /* the number of the lock file, or 0 if there is none */
@@ -220,7 +227,7 @@ again:			if
 			/* After the directory was listed: as long as a ticket stands that is not
 			 * in the queue, the guard is released and taken again. */
 			do
-			:: AUDITED(p) -> break
+			:: d_step { AUDITED(p) -> audited[p] = true }; break
 			:: !AUDITED(p) ->
 				unguard(p);
 #ifdef NOGUARD
@@ -230,22 +237,21 @@ again:			if
 #endif
 				sync(p)
 			od;
-			audited[p] = true;
 #ifdef CHECKEARLY
 			if
 			:: open[p] != path -> d_step { unguard(p); open[p] = path }; goto again
 			:: else
 			fi;
 #endif
-			d_step { last++; number[t] = last };
 #ifdef WORDLATE
+			atomic { last++; number[t] = last };
 			link(t, number[t]);
 			word[t] = WAITING;
 #else
-			word[t] = WAITING;
+			atomic { last++; number[t] = last; word[t] = WAITING };
 			link(t, number[t]);
 #endif
-#ifndef CHECKEARLY
+#if SWAPS && !defined(CHECKEARLY)
 			if
 			:: open[p] != path ->
 				remove(t);
@@ -260,8 +266,7 @@ again:			if
 				assert(inside == 0);
 				assert(number[t] > entered);
 				inside = t + 1;
-				entered = number[t] };
-				inside = 0
+				entered = number[t] }
 #ifdef DROPS
 			:: atomic { SUPERSEDED(p, t) -> assert(OLDER(0, t) + OLDER(1, t) + OLDER(2, t) <= 1) }
 #endif
@@ -269,6 +274,7 @@ again:			if
 			fi;
 			/* The turn passes within the process first. */
 			d_step {
+				inside = (inside == t + 1 -> 0 : inside);
 				joined[t] = false;
 				if
 				:: !BUSY(p) -> rest(p)
@@ -315,7 +321,9 @@ inline drop(p, t) {
 proctype Monitor(byte p) {
 	byte n; /* of the ticket whose file is put back */
 	{
+#if SWAPS
 		open[p] = path;
+#endif
 end:		do
 		:: changed[p] && BUSY(p) -> sync(p)
 #if REMOVALS
@@ -345,6 +353,8 @@ inline lose(p, t) {
 /* kill -9: the kernel releases the locks. A holder in the process is gone. */
 inline kill(p) {
 	d_step {
+		left > 0 && alive[p];
+		left--;
 		alive[p] = false;
 		rest(p);
 		follows[p] = false;
@@ -395,16 +405,21 @@ end:	do
 proctype Killer() {
 	byte left = CRASHES;
 end:	do
-	:: left > 0 && alive[0] -> kill(0); left--
-	:: left > 0 && alive[1] -> kill(1); left--
-	:: left > 0 && alive[2] -> kill(2); left--
+	:: kill(0)
+	:: kill(1)
+#ifndef PAIR
+	:: kill(2)
+#endif
 	od
 }
 
 init {
 	atomic {
 		run Request(0); run Request(1); run Request(2);
-		run Monitor(0); run Monitor(1); run Monitor(2);
+		run Monitor(0); run Monitor(1);
+#ifndef PAIR
+		run Monitor(2);
+#endif
 		run Killer(); run Remover(); run Operator()
 	}
 }
