@@ -8,30 +8,22 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
-	"strconv"
 	"testing"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	// More tests run in parallel than there are processors, for most of their time is waiting.
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
-	}
+	wait.InParallel()
 	os.Exit(buildAndRun(m))
 }
 

@@ -3,9 +3,23 @@
 package wait
 
 import (
+	"flag"
+	"runtime"
+	"strconv"
 	"testing"
 	"time"
 )
+
+// InParallel lets more tests run in parallel than there are processors, for those that
+// mostly wait. The flag -parallel has precedence. Call it in TestMain.
+func InParallel() {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		_ = flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0)))
+	}
+}
 
 // Patience is how long a test waits for an event without a promised time. It is long
 // because machines under load are slow.

@@ -84,6 +84,7 @@ func renamed(ticket string) string {
 // Bug: other processes took over any locked file at the name of an owner's. A process that
 // issues tickets locks the guard; once it had unlocked that, the owner was dead.
 func TestGuardMovedToKnownOwnerFile(t *testing.T) {
+	t.Parallel()
 	dir, one, two := openTwo(t)
 	turn := enter(t, one, "a_")
 	next := joined(t, two, "a_")
@@ -103,6 +104,7 @@ func TestGuardMovedToKnownOwnerFile(t *testing.T) {
 // Bug: a lock file that was renamed to another queue never counted as abandoned while its
 // owner had traffic: it is a link to the owner's file, which changes with every ticket.
 func TestRenamedFileIsAbandoned(t *testing.T) {
+	t.Parallel()
 	dir, one, other := openTwo(t)
 	holder := enter(t, one, "a_")
 	file := filepath.Join(dir, filesWith(t, dir, "a_")[0])
@@ -150,6 +152,7 @@ func TestFileCannotBeRemoved(t *testing.T) {
 // Bug: an owner file in place of the guard was accepted once its last ticket was out. Its owner
 // has locked it for good, so all queues stood still without a word.
 func TestOwnerFileMovedToGuard(t *testing.T) {
+	t.Parallel()
 	dir, one, other := openTwo(t)
 	enter(t, one, "a_").Leave()
 	must(t, os.Rename(filepath.Join(dir, one.dir().own.Name), filepath.Join(dir, name.Guard)))
@@ -167,6 +170,7 @@ func TestOwnerFileMovedToGuard(t *testing.T) {
 // Bug: what cannot be linked to, in the place of a process's own owner file, was reported as
 // a file system without hard links.
 func TestDirectoryInPlaceOfOwnerFile(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	e := open(t, dir)
 	file := filepath.Join(dir, e.dir().own.Name)
@@ -182,6 +186,7 @@ func TestDirectoryInPlaceOfOwnerFile(t *testing.T) {
 // Bug: an eviction in a directory that was replaced and closed meanwhile asked for a file by a
 // closed descriptor, until its context ended.
 func TestEvictionWhileDirectoryIsReplaced(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		dir := filepath.Join(t.TempDir(), "queues")
 		one, other := open(t, dir), open(t, dir)

@@ -153,6 +153,7 @@ func heap() int64 {
 // Bug: Close did not wait for the file of a finished ticket that another goroutine was
 // about to remove. A process that ended then left it behind.
 func TestCloseWaitsForRemovals(t *testing.T) {
+	t.Parallel()
 	for range 50 {
 		dir := t.TempDir()
 		e := open(t, dir)

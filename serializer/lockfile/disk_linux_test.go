@@ -36,6 +36,7 @@ func isFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(er
 // A disk on which there is no room for the store's own files is refused at once, and
 // nothing stays on it.
 func TestDiskTooSmall(t *testing.T) {
+	t.Parallel()
 	for _, options := range []string{"size=4k", "nr_inodes=2"} {
 		dir := smallDisk(t, options)
 		_, err := Open(dir, Options{})

@@ -27,10 +27,12 @@ func overflow(t testing.TB, dir string) {
 	if err != nil || events > 1<<20 {
 		t.Fatalf("the queue of notifications holds %q; lower it: sysctl fs.inotify.max_queued_events=16384", text)
 	}
-	noise := filepath.Join(dir, "noise")
-	for range events/2 + 1 {
-		must(t, errors.Join(os.Mkdir(noise, 0o700), os.Remove(noise)))
+	from, to := touch(t, dir, "noise"), filepath.Join(dir, "more")
+	for range events/2 + 1 { // one for each name
+		must(t, os.Rename(from, to))
+		from, to = to, from
 	}
+	must(t, os.Remove(from))
 }
 
 // A process that has lost events lists the directory. Its waiters still enter, in order.

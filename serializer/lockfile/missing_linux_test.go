@@ -76,6 +76,7 @@ func TestOwnerFileRemovedWhileStopped(t *testing.T) {
 // that others may know. Bugs: the process then released the first one's lock, and others took
 // it for dead while it was inside; and it kept all later ones open for ever.
 func TestOwnerFileRemovedTooOften(t *testing.T) {
+	t.Parallel()
 	dir, one, other := openTwo(t)
 	holder := enter(t, one, "a_")
 	if n := length(t, other, "a_"); n != 1 {

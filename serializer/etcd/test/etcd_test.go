@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -38,12 +37,7 @@ import (
 var long = flag.Bool("long", false, "measure longer and with more faults")
 
 func TestMain(m *testing.M) {
-	// Tests that run in parallel here mostly wait.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	wait.InParallel()
 	testetcd.Main(m)
 }
 
