@@ -25,8 +25,12 @@ func InParallel() {
 // because machines under load are slow.
 const Patience = time.Minute
 
-// interval is the time between two calls that check a condition.
-const interval = 2 * time.Millisecond
+// The time between two calls that check a condition grows with the time waited, because
+// checks may need the processor that others wait for.
+const (
+	shortest = 2 * time.Millisecond
+	longest  = 20 * time.Millisecond
+)
 
 // Until waits until a condition holds, and fails the test when Patience has passed.
 func Until(t testing.TB, what string, holds func() bool) {
@@ -48,10 +52,12 @@ func Eventually(t testing.TB, what string, try func() error) {
 
 // Poll reports whether a condition holds before a limit has passed.
 func Poll(limit time.Duration, holds func() bool) bool {
-	for end := time.Now().Add(limit); !holds(); time.Sleep(interval) {
-		if time.Now().After(end) {
+	for start := time.Now(); !holds(); {
+		waited := time.Since(start)
+		if waited > limit {
 			return false
 		}
+		time.Sleep(min(max(waited/10, shortest), longest))
 	}
 	return true
 }
