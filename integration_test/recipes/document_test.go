@@ -16,6 +16,11 @@ import (
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
+func TestMain(m *testing.M) {
+	wait.InParallel()
+	os.Exit(m.Run())
+}
+
 func check(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
