@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -47,11 +48,14 @@ func (b *browser) check(name string, colors bool) {
 	}
 }
 
+// npmRoot is where npm's modules are. npm needs a second to say so.
+var npmRoot = sync.OnceValues(exec.Command("npm", "root", "--global").Output)
+
 // axe is the source of axe-core, which checks pages for accessibility.
 func axe(t *testing.T) string {
 	t.Helper()
-	npm := testcaddy.Need(t, "npm", "apt-get install npm")
-	root, err := exec.CommandContext(t.Context(), npm, "root", "--global").Output()
+	testcaddy.Need(t, "npm", "apt-get install npm")
+	root, err := npmRoot()
 	if err != nil {
 		t.Fatalf("asking npm where its modules are: %v", err)
 	}
