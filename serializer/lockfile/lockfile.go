@@ -46,8 +46,8 @@ import (
 //
 // # Locks
 //
-// They are taken in this order: Store.issuing, the guard, directory.syncing. Owner files and
-// directory.removing have locks of their own, which are leaves. Events are reported while
+// They are taken in this order: Store.issuing, the guard, directory.syncing. An owner file
+// has a lock of its own, which is a leaf. Events are reported while
 // syncing is held; see [serializer.Events].
 //
 // # What was rejected

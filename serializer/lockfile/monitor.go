@@ -59,7 +59,12 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	}
 	if blocked {
 		d.watch.Wait(min(time.Until(next), reapInterval))
-		next = ticked
+		select {
+		case <-s.closing:
+			return false
+		default:
+			return true
+		}
 	}
 	select {
 	case <-s.closing:
