@@ -92,7 +92,7 @@ func makeOwn(path string) (string, error) {
 		return "", fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory",
 			own, os.Geteuid())
 	}
-	return own, nil
+	return own, os.Chmod(own, 0o700) // others may not even read names
 }
 
 func open(path string) (*Dir, error) {
