@@ -38,7 +38,7 @@ func (s *Store) monitor() {
 			ticked = time.Now()
 			// A process that is idle must not miss that the directory was replaced: it could
 			// be replaced again.
-			s.moveOn()
+			_ = s.moveOn()
 			d = s.current.Load()
 		}
 		if !s.rest(d, ticked) {
