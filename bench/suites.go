@@ -47,9 +47,10 @@ func each(clients []int, holds ...time.Duration) (all []figures.Case) {
 }
 
 // The suite respond puts the queue in front of the fastest handler there is, so all
-// that it costs is seen.
+// that it costs is seen. Beside it stands what no queue by lock files can do without.
 func measureRespond(ctx context.Context, b *bench) error {
-	c := contest{bench: b, contestants: caddies(b.caddy, "", ""), seconds: 1, gauge: b.speed}
+	link := contestant{name: caddyLink, config: server.Config{Program: b.caddy, Engine: "link"}}
+	c := contest{bench: b, contestants: append(caddies(b.caddy, "", ""), link), seconds: 1, gauge: b.speed}
 	return c.compare(ctx, b.rounds, each([]int{1, plottedClients, 256}, 0))
 }
 

@@ -196,9 +196,14 @@ func TestEvict(t *testing.T) {
 				t.Errorf("the answer is %q", a.Text)
 			}
 		}
-		c.wantEvict(3, "--force", tickets[0].Token) // nobody can confirm
+		c.wantEvict(3, "--force", tickets[0].Token) // nobody confirms
 		c.WantOrder("holder")
-		c.wantEvict(0, "has returned", tickets[0].Token, "--force")
+		// Bug: the command did not ask a script.
+		yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)
+		yes.Stdin = strings.NewReader("y\n")
+		if out, errs, code := testcaddy.OutputOf(t, yes); code != 0 || !strings.Contains(errs, "Evict it?") || !strings.Contains(out, "has returned") {
+			t.Errorf("exit code %d: %s%s", code, out, errs)
+		}
 		c.wantServed(waiters[2])
 		(<-holder).Want(t, http.StatusGatewayTimeout)
 		c.WantOrder("holder", "2")

@@ -95,6 +95,27 @@ func TestDryRunRules(t *testing.T) {
 	}
 }
 
+// Bug: a dry run waited for a real request, or for the end of a pause, and was refused.
+func TestDryRunBesideQueue(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{global: "metrics", site: `
+		handle /real {
+			` + serialized + `
+		}
+		handle {
+			` + dry("timeout 1h") + `
+		}`})
+	real := c.getting("/real?name=real&gate")
+	c.AwaitEntry("real")
+	c.get("/?name=beside").Want(t, http.StatusOK)
+	c.Open("real")
+	c.wantServed(real)
+	c.pause("serializer_", "0")
+	c.get("/?name=paused").Want(t, http.StatusOK)
+	c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "2")
+	c.awaitTickets(0)
+}
+
 // A dry run must not take a site down: if the storage fails, requests pass.
 func TestDryRunWithoutStorage(t *testing.T) {
 	t.Parallel()

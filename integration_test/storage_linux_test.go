@@ -18,6 +18,7 @@ type storageFault struct {
 	setup  func(t *testing.T, s *setup)
 	broken func(t *testing.T, c *caddy) (mend func())
 	says   string // in the log
+	spares bool   // tickets that are out can still be listed
 }
 
 var storageFaults = []storageFault{
@@ -58,7 +59,8 @@ var storageFaults = []storageFault{
 			}
 			return func() { check(t, os.RemoveAll(fillers)) }
 		},
-		says: "no space left on device",
+		says:   "no space left on device",
+		spares: true,
 	},
 }
 
@@ -117,8 +119,15 @@ func TestStorageFails(t *testing.T) {
 				if line.Text("level") != "error" || !strings.Contains(line.Text("error"), dir) || !strings.Contains(line.Text("error"), fault.says) {
 					t.Errorf("the log does not name both path and error (%q): %v", fault.says, line)
 				}
+				// Bug: the lists showed an empty queue while everybody was refused.
+				if list := c.API("GET", "/serialize/queues", "").Text; strings.Contains(list, `"error":`) == fault.spares {
+					t.Errorf("the list is %s", list)
+				}
 				mend()
 				do(client, "GET", c.url+"/?name=last", "").Want(t, http.StatusOK)
+				if list := c.API("GET", "/serialize/queues", "").Text; strings.Contains(list, `"error":`) {
+					t.Errorf("mended, the list is %s", list)
+				}
 				c.WantNever("refused")
 				c.awaitTickets(0)
 			})

@@ -48,6 +48,7 @@ func TestUsersInDirectoryForAll(t *testing.T) {
 	other := nobody(t)
 	dir := testcaddy.TempDir(t)
 	check(t, os.Chmod(dir, 0o1777))
+	check(t, os.Mkdir(filepath.Join(dir, "orderly-0"), 0o755)) // bug: it stayed open to others
 	upstream := testcaddy.NewUpstream(t)
 	root := start(t, setup{upstream: upstream, dir: dir, site: serialized})
 	service := start(t, setup{upstream: upstream, dir: dir, site: serialized, user: other})

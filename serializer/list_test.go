@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // tokenOf returns the token of the i-th ticket of the queue, as it is listed.
@@ -68,6 +69,21 @@ func TestList(t *testing.T) {
 		turn.Leave()
 		w.enters(t).Leave()
 	})
+}
+
+// Bug: with numbers ahead of the clock, a ticket was listed to have entered before it arrived.
+func TestEnteredAfterArrival(t *testing.T) {
+	ahead := func() time.Time { return time.Now().Add(time.Minute) }
+	e := serializer.New(memory.New(memory.Options{Clock: ahead}), serializer.Options{})
+	t.Cleanup(func() { _ = e.Close() })
+	defer enter(t, e, serializer.Arrival{Queue: "a_"}).Leave()
+	queues, err := e.Queues(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inside := queues[0].Tickets[0]; inside.Entered.Before(inside.Arrived) {
+		t.Errorf("the times are %+v", inside)
+	}
 }
 
 // A list or an eviction returns when its context is done, even if the store does not.

@@ -172,8 +172,11 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	s.Requester = t.requester
 	if t.state == inside {
 		// The wall time of the entry. It is computed from now, so that it follows a clock
-		// that was set in the meantime.
+		// that was set in the meantime. Numbers may be ahead of the clock.
 		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()
+		if s.Entered.Before(s.Arrived) {
+			s.Entered = s.Arrived
+		}
 		s.Since = s.Entered
 	}
 	return s

@@ -269,9 +269,9 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 		sameLoad := func(other *Handler) bool {
 			return other.engine.sharedEngine == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.names, s.names)
 		}
-		if len(registered.handlersWhere(sameLoad)) > 0 {
-			return fmt.Errorf("engine %s: another line keeps queue %q in %s by engine %s; give one of them another prefix",
-				name, s.Prefix, directory, rival.name)
+		if others := registered.handlersWhere(sameLoad); len(others) > 0 {
+			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
+				name, s.Prefix, others[0].Prefix, directory, rival.name)
 		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {

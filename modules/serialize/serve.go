@@ -164,13 +164,16 @@ func (v *visit) register(r *http.Request, vars map[string]any) {
 // stalled upload holds neither a ticket nor a turn.
 func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	if body.None(r) || s.streamsBody() {
+	if s.streamsBody() {
 		return nil
 	}
-	if r.ContentLength != 0 && caddyhttp.IsIncremental(r.Header) {
+	if caddyhttp.IsIncremental(r.Header) {
 		w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
 		return caddyhttp.Error(http.StatusServiceUnavailable,
 			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
+	}
+	if body.None(r) {
+		return nil
 	}
 	if s.QueueLength > 0 && s.WhenFull == dropNewest {
 		// If the queue is full already, the client need not send its body in vain.
@@ -253,13 +256,19 @@ func (v *visit) enter(r *http.Request) error {
 // streamsBody reports whether the next handlers read the body while they are inside.
 func (s *Handler) streamsBody() bool { return *s.Buffer == bufferOff }
 
+// dryRunPatience is how long a dry run waits for its ticket, and for nothing else.
+const dryRunPatience = 250 * time.Millisecond
+
 // arrival is what the request asks of its queue.
 func (v *visit) arrival(r *http.Request) serializer.Arrival {
-	s := v.handler
+	s, timeout := v.handler, time.Duration(*v.handler.Timeout)
+	if s.DryRun {
+		timeout = dryRunPatience
+	}
 	client, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return serializer.Arrival{
 		Queue: v.about.Queue, Client: client, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
+		Timeout: timeout, Requester: v, Revoke: v.revoke,
 	}
 }
 
@@ -272,11 +281,11 @@ func (v *visit) take(taken serializer.Turn) error {
 	return nil
 }
 
-// refuse answers a request that does not get a turn. In a dry run, it serves one that has
-// none because the storage fails.
+// refuse answers a request that does not get a turn. In a dry run, it serves the request
+// without one: the storage fails, the queue is paused, or somebody has a real turn.
 func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
 	s, refused := v.handler, refusalOf(err)
-	if s.DryRun && refused.Reason.IsFailure() {
+	if s.DryRun && refused.Reason != serializer.ReasonGone {
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
@@ -297,6 +306,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	}
 	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
 	v.about.Reason, v.about.Position, v.about.Paused = refused.Reason, refused.Position, pausedUntil != nil
+	v.about.Token = refused.Token
 	v.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&v.about, status, refused.Err)
 	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, pausedUntil, time.Now()))

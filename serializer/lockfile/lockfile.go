@@ -5,6 +5,7 @@ package lockfile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
@@ -46,27 +50,14 @@ import (
 //
 // # Locks
 //
-// They are taken in this order: Store.issuing, the guard, directory.syncing. Owner files and
-// directory.removing have locks of their own, which are leaves. Events are reported while
+// They are taken in this order: Store.issuing, the guard, directory.syncing. An owner file
+// has a lock of its own, which is a leaf. Events are reported while
 // syncing is held; see [serializer.Events].
 //
 // # What was rejected
 //
-//   - Listing the directory for every turn: the cost grows with the queue, and an error
-//     half-way looks like the end.
-//   - Process IDs and ages to find dead processes: both lie after a reboot, after a clock
-//     step, or in a container.
-//   - The whole queue in shared memory: a process that dies while changing it leaves it
-//     broken. An owner file has one writer.
-//
-// # What remains imperfect
-//
-//   - Other programs make lock files without the guard, as mod_serializer does. These are
-//     waited for, but may overtake, and count as abandoned after five minutes.
-//   - A process that starts while others finish in a directory that was replaced cannot know
-//     of them. The same holds if all files are removed at once, and a process starts before
-//     they are back.
-//   - inotify reaches only one kernel. So network file systems are refused.
+// The whole queue in shared memory: a process that dies while changing it leaves it broken. See
+// docs/how-it-works.md for more, and docs/reliability.md for what is not promised.
 type Store struct {
 	path   string
 	clock  func() time.Time
@@ -130,17 +121,28 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 	return find(*s.current.Load().owners.Load(), t.Number, t.Key).State == owner.Inside
 }
 
-// Sync implements [serializer.Store].
-func (s *Store) Sync(context.Context) error { return s.current.Load().sync() }
+// Sync implements [serializer.Store]. It also fails if nobody could take a ticket, because the
+// path does not lead to a directory, or because this user may not use it.
+func (s *Store) Sync(context.Context) error {
+	err := s.moveOn()
+	if denied := unix.Access(s.path, unix.W_OK|unix.X_OK); err == nil && denied != nil && denied != unix.ENOENT {
+		err = s.failed("using lock directory", s.path, denied)
+	}
+	return cmp.Or(err, s.current.Load().sync())
+}
 
 // moveOn opens the directory that has taken the place of this one, if nobody is issuing
-// tickets, and if that is possible at once. One that is missing may come back.
-func (s *Store) moveOn() {
+// tickets or has one here. One that is missing may come back.
+func (s *Store) moveOn() error {
 	sys := s.current.Load().sys
-	if _, err := os.Stat(sys.Path()); err == nil && !sys.Here() && s.issuing.TryLock() {
-		defer s.issuing.Unlock()
-		_ = s.exchange()
+	if _, err := os.Lstat(sys.Path()); err != nil || sys.Here() || !s.issuing.TryLock() {
+		return nil
 	}
+	defer s.issuing.Unlock()
+	if err := s.exchange(); !errors.Is(err, dir.ErrReplaced) {
+		return err
+	}
+	return nil
 }
 
 // Close implements [serializer.Store].

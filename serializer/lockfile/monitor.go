@@ -38,7 +38,7 @@ func (s *Store) monitor() {
 			ticked = time.Now()
 			// A process that is idle must not miss that the directory was replaced: it could
 			// be replaced again.
-			s.moveOn()
+			_ = s.moveOn()
 			d = s.current.Load()
 		}
 		if !s.rest(d, ticked) {
@@ -59,7 +59,12 @@ func (s *Store) rest(d *directory, ticked time.Time) bool {
 	}
 	if blocked {
 		d.watch.Wait(min(time.Until(next), reapInterval))
-		next = ticked
+		select {
+		case <-s.closing:
+			return false
+		default:
+			return true
+		}
 	}
 	select {
 	case <-s.closing:

@@ -25,6 +25,19 @@ func movedAway(t testing.TB, dir string) (old string) {
 	return old
 }
 
+// Bug: a pause was acknowledged that lay in a directory which had been moved away.
+func TestPauseInMovedDirectory(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	e := open(t, dir)
+	old := movedAway(t, dir)
+	if err := e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)); err == nil || !strings.Contains(err.Error(), "was replaced") {
+		t.Errorf("the pause ended with %v", err)
+	}
+	must(t, os.Rename(old, dir))
+	must(t, e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)))
+}
+
 // Bug: an owner that came into the directory after the last look at it was not
 // known when the directory was replaced, and not waited for.
 func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {

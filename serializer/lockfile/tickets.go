@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
@@ -48,9 +49,14 @@ func (d *directory) identifyLocked(r *remoteTicket) {
 	}
 	r.Owner = unowned
 	if err == nil {
-		r.since, r.changed = r.since.Add(min(time.Until(info.Changed), 0)), info.Changed
+		r.date(info)
 	}
 	d.enterLocked(r)
+}
+
+// date counts the age of an unowned file from its last change.
+func (r *remoteTicket) date(info dir.Info) {
+	r.since, r.changed = time.Now().Add(min(time.Until(info.Changed), 0)), info.Changed
 }
 
 // claimLocked reports whether an owner has a word for a ticket. It puts the ticket into its
@@ -107,7 +113,7 @@ func (d *directory) checkTicketsLocked() {
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	info, err := d.sys.Info(r.Key)
 	if err == nil && info.Links == 1 && !info.Changed.Equal(r.changed) { // a link to an owner's file changes with its tickets
-		r.since, r.changed = time.Now(), info.Changed
+		r.date(info)
 	}
 	switch age := time.Since(r.since); {
 	case errors.Is(err, fs.ErrNotExist):

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,7 +18,6 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
@@ -195,15 +193,11 @@ func evict(r *run, args []string) error {
 	return err
 }
 
-// confirmed asks whether a ticket that is inside is to be evicted. If nobody can answer, it
+// confirmed asks whether a ticket that is inside is to be evicted. If nobody answers, it
 // is not.
 func (r *run) confirmed(why error) bool {
-	file, ok := r.InOrStdin().(*os.File)
-	if !ok || !term.IsTerminal(int(file.Fd())) {
-		return false
-	}
 	fmt.Fprintf(r.ErrOrStderr(), "%v.\nIts request will be cancelled in the middle of its work. Evict it? [y/N] ", why)
-	answer, _ := bufio.NewReader(file).ReadString('\n')
+	answer, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n')
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
 

@@ -25,6 +25,8 @@ func (q *Request) Placeholder(name string) (any, bool) {
 		return waitMS(q.Waited), true
 	case name == "token" && q.Token != 0:
 		return q.token(), true
+	case name == "token" && decided: // it was refused without a ticket
+		return "", true
 	}
 	return nil, false
 }

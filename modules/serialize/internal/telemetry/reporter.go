@@ -148,8 +148,14 @@ func (r *Reporter) Stricter(q *Request, inside, comes string) {
 		zap.String("inside_by", inside), zap.String("comes_to", comes))
 }
 
-// Ticketless tells that a request of a dry run passes without a ticket.
+// Ticketless tells that a request of a dry run passes without a turn: the storage fails, or
+// the real queue keeps it waiting.
 func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
+	if !refused.Reason.IsFailure() {
+		q.Token, q.Position = refused.Token, refused.Position
+		r.Count(r.wouldWait(q))
+		return
+	}
 	r.Count(string(refused.Reason))
 	r.logSome(q, refused.Reason, zap.ErrorLevel, "dry run: passed without a ticket; a queue would have refused it",
 		zap.String("reason", string(refused.Reason)), zap.Error(refused))
@@ -162,6 +168,10 @@ func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {
 	if rule.Admits(q.Position, min(r.Holds.Readers(q.Queue), q.Position), 0) {
 		return OutcomeWouldEnter
 	}
+	return r.wouldWait(q)
+}
+
+func (r *Reporter) wouldWait(q *Request) (outcome string) {
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
 		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),

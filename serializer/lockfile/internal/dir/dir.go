@@ -44,7 +44,7 @@ type Info struct {
 	ID      ID
 	Links   int
 	Size    int64
-	Changed time.Time // the inode; nobody can set it back
+	Changed time.Time // its content; or a name, if it has several
 	user    uint32
 	group   uint32
 	mode    uint32
@@ -92,7 +92,7 @@ func makeOwn(path string) (string, error) {
 		return "", fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory",
 			own, os.Geteuid())
 	}
-	return own, nil
+	return own, os.Chmod(own, 0o700) // others may not even read names
 }
 
 func open(path string) (*Dir, error) {
@@ -209,9 +209,13 @@ func Stat(fd int) (Info, error) {
 }
 
 func infoOf(st *unix.Stat_t) Info {
+	changed := st.Mtim
+	if st.Nlink > 1 { // perhaps an owner file: writes to mapped memory need not show
+		changed = st.Ctim
+	}
 	return Info{ // the fields have other types on other systems
 		ID: ID{uint64(st.Dev), st.Ino}, Links: int(st.Nlink), Size: st.Size, //nolint:unconvert
-		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), Changed: time.Unix(st.Ctim.Unix()), //nolint:unconvert
+		user: st.Uid, group: st.Gid, mode: uint32(st.Mode), Changed: time.Unix(changed.Unix()), //nolint:unconvert
 	}
 }
 

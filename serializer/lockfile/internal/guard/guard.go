@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -174,8 +175,8 @@ func numberIn(text string, at int, end byte) uint64 {
 	if len(text) <= at+digits || text[at+digits] != end {
 		return 0
 	}
-	n, ok := name.ParseDigits(text[at : at+digits])
-	if !ok || n < name.MinNumber || n >= name.MaxNumber {
+	n, err := strconv.ParseUint(text[at:at+digits], 10, 64)
+	if err != nil || n < name.MinNumber || n >= name.MaxNumber {
 		return 0
 	}
 	return n

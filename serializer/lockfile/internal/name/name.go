@@ -104,10 +104,10 @@ func Parse(file string) (Name, error) {
 
 func parseAt(file string, at int) (Name, bool) {
 	rest := file[at:]
-	number, numberOK := ParseDigits(rest[:numberDigits])
+	number, numberErr := strconv.ParseUint(rest[:numberDigits], 10, 64)
 	family := rest[numberDigits : numberDigits+familyDigits]
-	port, portOK := ParseDigits(rest[numberDigits+familyDigits : fixedDigits])
-	if !numberOK || number < MinNumber || number > MaxNumber || family != familyIPv4 && family != familyIPv6 || !portOK || port > 65535 {
+	port, portErr := strconv.ParseUint(rest[numberDigits+familyDigits:fixedDigits], 10, 16)
+	if numberErr != nil || number < MinNumber || number > MaxNumber || family != familyIPv4 && family != familyIPv6 || portErr != nil {
 		return Name{}, false
 	}
 	addr, err := netip.ParseAddr(rest[fixedDigits:])
@@ -144,8 +144,8 @@ func (p Pause) String() string { return fmt.Sprintf("%s%020d-%s", Pauses, p.End.
 // ParsePause reads the name of a pause's file.
 func ParsePause(file string) (Pause, bool) {
 	end, queue, _ := strings.Cut(strings.TrimPrefix(file, Pauses), "-")
-	micros, ok := ParseDigits(end)
-	ok = ok && len(end) == numberDigits && queue != "" && micros <= uint64(serializer.Forever.UnixMicro())
+	micros, err := strconv.ParseUint(end, 10, 64)
+	ok := err == nil && len(end) == numberDigits && queue != "" && micros <= uint64(serializer.Forever.UnixMicro())
 	return Pause{Queue: queue, End: time.UnixMicro(int64(micros)).UTC()}, ok
 }
 
@@ -160,10 +160,4 @@ func AppendDigits(b []byte, n uint64, width int) []byte {
 		at--
 	}
 	return b
-}
-
-// ParseDigits reads a decimal number that consists of digits only.
-func ParseDigits(s string) (uint64, bool) {
-	n, err := strconv.ParseUint(s, 10, 64)
-	return n, err == nil
 }
