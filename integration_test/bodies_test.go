@@ -349,3 +349,34 @@ func (c *caddy) dial(text string) *net.TCPConn {
 	check(c.t, err)
 	return conn.(*net.TCPConn)
 }
+
+// Error routes read the body again, also after an outer turn. Bug: its file was closed as
+// soon as the outer turn had ended.
+func TestErrorRouteReadsBodyAfterNestedTurns(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: `
+		route {
+			serialize {
+				path {$DIR}
+				prefix outer_
+				buffer off
+			}
+			serialize {
+				path {$DIR}
+				prefix inner_
+				buffer 1KiB 1MiB
+			}
+			error 418
+		}
+		handle_errors {
+			reverse_proxy {$UPSTREAM}
+		}`})
+	body := strings.Repeat("0123456789", 10_000)
+	for i := range 20 { // it was a race
+		name := fmt.Sprint(i)
+		do(newClient(t, "1.1"), "POST", c.url+"/?name="+name, body).Want(t, http.StatusOK)
+		if got := c.Visit(name).Body; got != body {
+			t.Fatalf("request %d: %d bytes arrived", i, len(got))
+		}
+	}
+}

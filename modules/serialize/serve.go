@@ -74,7 +74,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err = v.readBody(w, r); err != nil {
 		return v.refuse(w, r, next, err)
 	}
-	defer func() { v.dropBody(r, err) }()
+	defer v.dropBody()
 	switch err = v.wait(w, r); {
 	case err == nil:
 		return v.serve(w, r, next)
@@ -190,15 +190,11 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	return err
 }
 
-// dropBody frees what was read of the body when the visit is over. The error routes of a
-// request that has failed may read it, too.
-func (v *visit) dropBody(r *http.Request, err error) {
-	switch {
-	case v.body == nil:
-	case err == nil:
-		v.body.Free()
-	default:
-		context.AfterFunc(r.Context(), v.body.Free)
+// dropBody frees what was read of the body when the request has been answered: error routes
+// may read it, too, also those that come after an outer turn.
+func (v *visit) dropBody() {
+	if v.body != nil {
+		context.AfterFunc(v.context.Request(), v.body.Free)
 	}
 }
 

@@ -73,6 +73,10 @@ func (c *Context) outermost() *Context {
 	return c
 }
 
+// Request is the request's own context. It ends when the request has been answered, or with
+// the client.
+func (c *Context) Request() context.Context { return c.outermost().outer }
+
 // Waiting is the context in which the request waits. It ends with the client, even if the
 // turn around it does not. unread is whether the body of an HTTP/1 request is still to be
 // read.
@@ -81,7 +85,7 @@ func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
 		return c.outer, func() {}
 	}
 	ctx, cancel := context.WithCancel(c.outer)
-	leave := context.AfterFunc(c.outermost().outer, cancel)
+	leave := context.AfterFunc(c.Request(), cancel)
 	if unread {
 		go watchClient(ctx, cancel)
 	}
