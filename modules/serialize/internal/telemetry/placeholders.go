@@ -23,10 +23,8 @@ func (q *Request) Placeholder(name string) (any, bool) {
 		return q.Position, true
 	case name == "wait_ms" && decided:
 		return waitMS(q.Waited), true
-	case name == "token" && q.Token != 0:
+	case name == "token" && decided:
 		return q.token(), true
-	case name == "token" && decided: // it was refused without a ticket
-		return "", true
 	}
 	return nil, false
 }

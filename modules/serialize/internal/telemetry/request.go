@@ -19,7 +19,7 @@ type Request struct {
 	Described serializer.Request // without its txid
 	ID        requestid.ID       // makes the txid; nil without unique_ids
 
-	Token    uint64 // of its ticket; 0 if it has no turn
+	Token    uint64 // of its ticket; 0 if it has none
 	Position int    // how many were ahead on arrival
 	Waited   time.Duration
 	Came     time.Time         // when the turn came; a browser takes it later
@@ -38,7 +38,13 @@ func (q *Request) Request() serializer.Request {
 	return described
 }
 
-func (q *Request) token() string { return strconv.FormatUint(q.Token, 10) }
+// token is empty if the request was refused without a ticket.
+func (q *Request) token() string {
+	if q.Token == 0 {
+		return ""
+	}
+	return strconv.FormatUint(q.Token, 10)
+}
 
 // txid names the request in a log entry. It makes the txid, so only an entry that is
 // written may have it.
