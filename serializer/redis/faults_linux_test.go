@@ -307,6 +307,28 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
+// Bug: if the answer to a request was lost, its repetition took along the removal of a turn that
+// had ended meanwhile. The script did nothing for a repetition, so the ticket stayed for good.
+func TestLeavesBeforeRepetition(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	e := opened(t, 1, link.Addr().String())[0]
+	for range 5 {
+		holder, before := enter(t, e), calls(t, s)
+		link.part(true)
+		waiter := arrive(e, time.Minute)
+		wait.Until(t, "the poll and the arrival wait for answers", func() bool {
+			return calls(t, s) >= before+2 && s.do("HLEN", "{orderly}:tickets") == int64(2)
+		})
+		holder.turn.Leave()
+		link.cut()
+		link.part(false)
+		waiter.enter(t).Leave()
+		wait.Until(t, "no ticket is left", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(0) })
+	}
+}
+
 // number is the last one that the server knows.
 func number(t *testing.T, s *server) uint64 {
 	t.Helper()

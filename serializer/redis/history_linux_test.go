@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -165,6 +167,19 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 				time.Sleep(200 * time.Millisecond)
 			}
 		},
+		"answers lost while callers leave": func() {
+			for range 10 {
+				for _, link := range links {
+					link.part(true)
+				}
+				time.Sleep(time.Duration(rand.IntN(int(2 * pollInterval))))
+				for _, link := range links {
+					link.cut()
+					link.part(false)
+				}
+				time.Sleep(time.Duration(rand.IntN(int(pollInterval))))
+			}
+		},
 		"server's clock set": func() {
 			s.do("HINCRBY", "{orderly}:meta", "time", -int64(time.Hour/time.Microsecond))
 		},
@@ -186,7 +201,7 @@ func TestHistories(t *testing.T) {
 	rounds, total, refused, stalled, seen := 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
 		h := &history{start: time.Now()}
-		stall := h.round(engines, faults(t, s, links), seen)
+		stall := h.round(engines, faults(t, s, links), seen, func() { awaitTurnover(t, s) })
 		total, refused = total+len(h.holds), refused+h.refused
 		if stall > 300*time.Millisecond {
 			stalled++ // the machine kept this process from running for about the margin of a lease
@@ -200,9 +215,18 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// round runs the clients while each fault happens once. It returns the longest time for
-// which this process did not run.
-func (h *history) round(engines []*serializer.Engine, faults map[string]func(), seen map[string]int) (stall time.Duration) {
+// awaitTurnover waits until no ticket is left of those that exist now. Nobody stays inside.
+func awaitTurnover(t *testing.T, s *server) {
+	t.Helper()
+	tickets := s.do("HKEYS", "{orderly}:tickets").([]any)
+	wait.Until(t, "no earlier ticket is left", func() bool {
+		return !slices.ContainsFunc(tickets, func(ticket any) bool { return s.do("HEXISTS", "{orderly}:tickets", ticket) == int64(1) })
+	})
+}
+
+// round runs the clients while each fault happens once, and calls a function after each. It
+// returns the longest time for which this process did not run.
+func (h *history) round(engines []*serializer.Engine, faults map[string]func(), seen map[string]int, healed func()) (stall time.Duration) {
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -235,6 +259,7 @@ func (h *history) round(engines []*serializer.Engine, faults map[string]func(), 
 		seen[name]++
 		fault()
 		time.Sleep(ttl + time.Duration(rand.IntN(int(ttl))))
+		healed()
 	}
 	close(stop)
 	group.Wait()

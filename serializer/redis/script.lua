@@ -54,8 +54,9 @@ run = run .. (string.match(followed, '^0+$') and string.sub(m.run, #run + 1) or 
 local changes = {}
 local function change(...) changes[#changes + 1] = table.concat({...}, ' ') end
 local function remove(ticket)
-	m.tickets = m.tickets - redis.call('HDEL', tickets, ticket)
-	change('r', ticket)
+	local n = redis.call('HDEL', tickets, ticket)
+	m.tickets = m.tickets - n
+	if n > 0 then change('r', ticket) end
 end
 local function finish(id)
 	m.sessions = m.sessions - redis.call('ZREM', sessions, id)
@@ -163,9 +164,11 @@ if mode == 'begin' then change('b', session) end
 if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' or status == 'again') then
 	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
 end
-if (status == 'ok' or status == 'closed') and not done then
+-- A repetition may take along other removals than before. They can be repeated.
+if status == 'ok' or status == 'closed' then
 	for i = 9, #ARGV, 2 do
-		if ARGV[i] ~= 'a' or status == 'ok' then operations[ARGV[i]](ARGV[i + 1]) end
+		local letter = ARGV[i]
+		if letter == 'r' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end
 end
 
