@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -100,14 +102,17 @@ func (e *Engine) check() error {
 	return e.Common.Check()
 }
 
-// withPort adds the default port to an address.
+// withPort adds the default port to an address. Errors do not quote it: a URL may have a
+// password.
 func withPort(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		host, port = strings.Trim(address, "[]"), "6379"
 	}
-	if host == "" || strings.Contains(address, "/") {
-		return "", fmt.Errorf("address %q: expected host and port such as 10.0.0.1:6379", address)
+	_, noNumber := strconv.ParseUint(port, 10, 16)
+	_, noIP := netip.ParseAddr(host)
+	if host == "" || noNumber != nil || strings.ContainsAny(host, "@?/") || strings.Contains(host, ":") && noIP != nil {
+		return "", errors.New("address: expected host:port such as 10.0.0.1:6379, and the options username and password")
 	}
 	return net.JoinHostPort(host, port), nil
 }
