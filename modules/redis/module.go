@@ -6,6 +6,7 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	client "github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
@@ -102,8 +104,7 @@ func (e *Engine) check() error {
 	return e.Common.Check()
 }
 
-// withPort adds the default port to an address. Errors do not quote it: a URL may have a
-// password.
+// withPort adds the default port. Errors do not quote the address: it may have a password.
 func withPort(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -119,9 +120,18 @@ func withPort(address string) (string, error) {
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
+	client.SetLogger(clientLog{})
 	o := e.options
 	o.Log = log
 	return redis.Open(o)
+}
+
+// clientLog receives what the client library logs about connections. It has one log for the
+// whole process, by default raw lines on the standard error. The store logs errors of requests.
+type clientLog struct{}
+
+func (clientLog) Printf(_ context.Context, format string, args ...any) {
+	caddy.Log().Named("redis").Sugar().Debugf(format, args...)
 }
 
 // Interface guards
