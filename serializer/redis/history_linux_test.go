@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -43,11 +44,11 @@ func (h *history) note(what func(now time.Duration)) {
 	what(time.Since(h.start))
 }
 
-// visit takes a turn.
-func (h *history) visit(e *serializer.Engine, client int) {
+// visit takes a turn in a queue.
+func (h *history) visit(e *serializer.Engine, queue string, client int) {
 	v := &turn{client: client, asked: time.Since(h.start), went: math.MaxInt64}
 	end := func() { h.note(func(now time.Duration) { v.went = min(v.went, now) }) }
-	got, err := e.Enter(context.Background(), serializer.Arrival{Queue: "a_", Timeout: 30 * time.Second, Revoke: func(error) { end() }})
+	got, err := e.Enter(context.Background(), serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Revoke: func(error) { end() }})
 	if err != nil {
 		h.note(func(time.Duration) { h.refused++ })
 		time.Sleep(50 * time.Millisecond)
@@ -241,19 +242,24 @@ func (h *history) round(engines []*serializer.Engine, faults map[string]func(), 
 			}
 		}
 	})
-	for i, e := range engines {
-		for j := range 2 {
+	clients := func(h *history, e *serializer.Engine, queue string, numbers ...int) {
+		for _, client := range numbers {
 			group.Go(func() {
 				for {
 					select {
 					case <-stop:
 						return
 					default:
-						h.visit(e, 2*i+j)
+						h.visit(e, queue, client)
 					}
 				}
 			})
 		}
+	}
+	for i, e := range engines {
+		clients(h, e, "a_", 2*i, 2*i+1)
+		// Turns here pass on and end also while the process gets no answers.
+		clients(&history{start: h.start}, e, fmt.Sprintf("b%d_", i), 0, 1, 2)
 	}
 	for name, fault := range faults {
 		seen[name]++
