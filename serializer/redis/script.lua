@@ -164,11 +164,11 @@ if mode == 'begin' then change('b', session) end
 if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' or status == 'again') then
 	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
 end
--- A repetition may take along other removals than before. They can be repeated.
+-- A repetition may take out, or mark as inside, other tickets than before. Both can be repeated.
 if status == 'ok' or status == 'closed' then
 	for i = 9, #ARGV, 2 do
 		local letter = ARGV[i]
-		if letter == 'r' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
+		if letter == 'r' or letter == 'i' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end
 end
 

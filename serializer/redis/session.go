@@ -21,9 +21,10 @@ type session struct {
 
 	// Store.Mu guards the rest.
 
-	version uint64 // of the last entry of the log that was reported
-	tag     string // of that entry
-	behind  bool   // an entry of the log was missed
+	version uint64   // of the last entry of the log that was reported
+	tag     string   // of that entry
+	behind  bool     // an entry of the log was missed
+	marks   []string // keys of tickets to be marked as inside
 }
 
 // errOtherHistory is why a session ends when the server does not have the last change that
@@ -97,7 +98,7 @@ func (s *session) idle() {
 		}
 		lease.Yield() // the next ticket may take the removal along
 		s.store.Mu.Lock()
-		needed = s.behind || len(s.Leaving) > 0
+		needed = s.behind || len(s.Leaving)+len(s.marks) > 0
 		s.store.Mu.Unlock()
 	}
 }
