@@ -250,6 +250,36 @@ func TestKeysDeleted(t *testing.T) {
 	}
 }
 
+// Bug: a timed pause never ended if its key was deleted alone, or the one that knows when the
+// next pause ends.
+func TestKeysDeletedInPause(t *testing.T) {
+	for name, test := range map[string]struct {
+		key  string
+		kept bool
+	}{
+		"pauses":   {"{orderly}:pauses", false},
+		"meta":     {"{orderly}:meta", true},
+		"sessions": {"{orderly}:sessions", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			e := opened(t, 1, s.address)[0]
+			length := time.Hour
+			if test.kept {
+				length = 2 * ttl
+			}
+			must(t, e.Pause(context.Background(), "a_", time.Now().Add(length)))
+			begun := time.Now()
+			s.do("DEL", test.key)
+			enterSoon(t, e)
+			if took := time.Since(begun); test.kept && took < length {
+				t.Errorf("an arrival entered after %s, in the pause", took)
+			}
+		})
+	}
+}
+
 // The server's clock is set forward by an hour. Sessions do not end. (What the script
 // remembers is set back instead.)
 func TestClockSet(t *testing.T) {

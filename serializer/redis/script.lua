@@ -40,7 +40,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local info = redis.call('INFO', 'server', 'replication')
 local run = string.match(info, 'run_id:(%w+)')
-local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions'}
+local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions', 'pauses'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
 for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
@@ -76,9 +76,10 @@ if tonumber(ttl) >= m.longest or m.clock > m.used + m.longest then m.longest, m.
 m.number = math.max(m.number, tonumber(known))
 
 -- Keys are new, or were deleted. Then all is lost: no process has seen an entry of this log.
-if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions then
+if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions
+	or redis.call('HLEN', pauses) ~= m.pauses then
 	redis.call('DEL', sessions, tickets, log)
-	m.run, m.tickets, m.sessions = '', 0, 0
+	m.run, m.tickets, m.sessions, m.pauses, m.due = '', 0, 0, redis.call('HLEN', pauses), now
 end
 
 -- Another server: it was restarted, or a replica has taken over. The last changes may be
@@ -100,7 +101,7 @@ if m.due > 0 and m.due <= now then
 	for i = 1, #all, 2 do
 		local ends = tonumber(string.match(all[i + 1], ' (%d+)$'))
 		if ends > 0 and ends <= now then
-			redis.call('HDEL', pauses, all[i])
+			m.pauses = m.pauses - redis.call('HDEL', pauses, all[i])
 			change('p', all[i], '0')
 		elseif ends > 0 and (m.due == 0 or ends < m.due) then
 			m.due = ends
@@ -155,7 +156,11 @@ function operations.p(pause)
 		ends = now + ends
 		if m.due == 0 or ends < m.due then m.due = ends end
 	end
-	if till == '0' then redis.call('HDEL', pauses, name) else redis.call('HSET', pauses, name, till .. ' ' .. text(ends)) end
+	if till == '0' then
+		m.pauses = m.pauses - redis.call('HDEL', pauses, name)
+	else
+		m.pauses = m.pauses + redis.call('HSET', pauses, name, till .. ' ' .. text(ends))
+	end
 	change('p', name, till)
 end
 
@@ -192,5 +197,6 @@ if #changes > 0 then
 	end
 end
 redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
-	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
+	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions),
+	'pauses', text(m.pauses))
 return answer
