@@ -300,6 +300,31 @@ func TestClockSet(t *testing.T) {
 	waiter.enter(t).Leave()
 }
 
+// Bug: each time that the server's clock was set forward and back, the clock of sessions gained
+// half a second, so leases ended early. (What the script remembers is set instead.)
+func TestClockSetToAndFro(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	e := opened(t, 1, s.address)[0]
+	clock := func() time.Duration {
+		micros, err := strconv.ParseInt(s.do("HGET", "{orderly}:meta", "clock").(string), 10, 64)
+		must(t, err)
+		return time.Duration(micros) * time.Microsecond
+	}
+	start, before := time.Now(), clock()
+	for range 20 {
+		for _, step := range []time.Duration{-time.Hour, time.Hour} {
+			s.do("HINCRBY", "{orderly}:meta", "time", step.Microseconds())
+			must(t, queues(e))
+		}
+	}
+	gained := clock() - before - time.Since(start)
+	t.Logf("the clock of sessions has gained %s", gained)
+	if gained > 600*time.Millisecond {
+		t.Errorf("the clock of sessions has gained %s", gained)
+	}
+}
+
 func queues(e *serializer.Engine) error {
 	_, err := e.Queues(context.Background())
 	return err

@@ -68,8 +68,9 @@ local function finish(id)
 end
 
 -- The clock of sessions. If the server stood still, or somebody has set its clock, this one
--- moves by no more than the margin of a lease.
-m.clock = m.clock + math.min(math.max(now - m.time, 0), 500000)
+-- moves by no more than the margin of a lease. If that clock is set back, it moves back, so
+-- that it gains no more when it is set to and fro.
+m.clock = m.clock + math.max(math.min(now - m.time, 500000), -500000)
 m.time = now
 -- The longest time to live counts until it has passed since somebody has asked with it.
 if tonumber(ttl) >= m.longest or m.clock > m.used + m.longest then m.longest, m.used = tonumber(ttl), m.clock end
