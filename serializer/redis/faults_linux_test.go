@@ -87,6 +87,26 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
+// Bug: with a slow link, the next one entered later than it should, because the time of a
+// request was added to the time between polls, and the clock of sessions moves with these.
+func TestProcessDiesSlowLink(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	e := opened(t, 1, link.Addr().String())[0]
+	cmd, _ := startHolder(t, s.address)
+	next := join(t, e)
+	link.slow(500 * time.Millisecond)
+	died := time.Now()
+	must(t, cmd.Process.Kill())
+	next.enter(t).Leave()
+	took := next.entered.Sub(died)
+	t.Logf("next entry after %.1f s with a ttl of %s", took.Seconds(), ttl)
+	if took > ttl+2*time.Second {
+		t.Errorf("the next one entered after %s", took)
+	}
+}
+
 // The server stands still for longer than the lease. The holder is told to stop in time;
 // nobody enters meanwhile; and then all goes on.
 func TestServerStopped(t *testing.T) {
