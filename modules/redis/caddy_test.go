@@ -88,6 +88,11 @@ func TestCaddy(t *testing.T) {
 	if a := testcaddy.Get(t, "http://"+addrs[0]); a.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("without Redis: %s %s", a.Status, a.Text)
 	}
+	for line := range strings.SplitSeq(strings.TrimSpace(caddys[0].Log.String()), "\n") {
+		if !json.Valid([]byte(line)) { // bug: a library wrote raw lines past Caddy's log
+			t.Errorf("not an entry of Caddy's log: %s", line)
+		}
+	}
 	startServer(t, redis)
 	var last uint64
 	for _, i := range []int{0, 1, 0} {

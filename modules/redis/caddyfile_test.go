@@ -71,17 +71,23 @@ func TestProvision(t *testing.T) {
 	t.Setenv("REDIS_SERVERS", "a [::1] b:1")
 	t.Setenv("REDIS_PASSWORD", "secret")
 	for name, test := range map[string]struct{ json, space, err string }{
-		"least":               {`{"address":["a"]}`, "redis:orderly:0:a:6379", ""},
-		"password alone":      {`{"address":["a"],"password":"p"}`, "redis:orderly:0:a:6379", ""},
-		"from environment":    {`{"address":["{env.REDIS_SERVERS}"],"database":3,"namespace":"x","username":"u","password":"{env.REDIS_PASSWORD}"}`, "redis:x:3:[::1]:6379,a:6379,b:1", ""},
-		"no address":          {`{}`, "", "address: none; expected at least one"},
-		"a URL":               {`{"address":["redis://a"]}`, "", `address "redis://a": expected host and port`},
-		"no host":             {`{"address":[":6379"]}`, "", "expected host and port"},
-		"no such environment": {`{"address":["a"],"password":"{env.NO_SUCH_PASSWORD}"}`, "", "password: evaluated placeholder"},
-		"short ttl":           {`{"address":["a"],"ttl":1000000}`, "", "ttl 1ms: expected"},
-		"username alone":      {`{"address":["a"],"username":"u"}`, "", "username: expected a password, too"},
-		"cert alone":          {`{"address":["a"],"tls":{"cert":"a.pem"}}`, "", "tls: expected cert and key, both or neither"},
-		"no ca":               {`{"address":["a"],"tls":{"ca":"/nonexistent.pem"}}`, "", "tls ca: open"},
+		"least":                {`{"address":["a"]}`, "redis:orderly:0:a:6379", ""},
+		"password alone":       {`{"address":["a"],"password":"p"}`, "redis:orderly:0:a:6379", ""},
+		"from environment":     {`{"address":["{env.REDIS_SERVERS}"],"database":3,"namespace":"x","username":"u","password":"{env.REDIS_PASSWORD}"}`, "redis:x:3:[::1]:6379,a:6379,b:1", ""},
+		"no address":           {`{}`, "", "address: none; expected at least one"},
+		"no host":              {`{"address":[":6379"]}`, "", "address: expected host:port"},
+		"IPv6":                 {`{"address":["::1","[::2]:1","[fe80::1%eth0]"]}`, "redis:orderly:0:[::1]:6379,[::2]:1,[fe80::1%eth0]:6379", ""},
+		"a name as port":       {`{"address":["u:secret"]}`, "", "address: expected host:port"},
+		"a URL":                {`{"address":["redis://:secret@a:6379"]}`, "", "address: expected host:port such as 10.0.0.1:6379, and the options username and password"},
+		"user and password":    {`{"address":["u:secret@a:6379"]}`, "", "address: expected host:port"},
+		"password alone first": {`{"address":["secret@a:6379"]}`, "", "address: expected host:port"},
+		"parameters":           {`{"address":["a:6379?password=secret"]}`, "", "address: expected host:port"},
+		"colons":               {`{"address":["u:secret:a:6379"]}`, "", "address: expected host:port"},
+		"no such environment":  {`{"address":["a"],"password":"{env.NO_SUCH_PASSWORD}"}`, "", "password: evaluated placeholder"},
+		"short ttl":            {`{"address":["a"],"ttl":1000000}`, "", "ttl 1ms: expected"},
+		"username alone":       {`{"address":["a"],"username":"u"}`, "", "username: expected a password, too"},
+		"cert alone":           {`{"address":["a"],"tls":{"cert":"a.pem"}}`, "", "tls: expected cert and key, both or neither"},
+		"no ca":                {`{"address":["a"],"tls":{"ca":"/nonexistent.pem"}}`, "", "tls ca: open"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e Engine
@@ -91,6 +97,9 @@ func TestProvision(t *testing.T) {
 			err := e.Provision(caddy.Context{})
 			if (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
 				t.Fatalf("got %v, want %q", err, test.err)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") { // bug: errors quoted addresses with a password
+				t.Errorf("a secret is shown: %v", err)
 			}
 			if err == nil && e.Space("") != test.space || strings.Contains(e.Key(""), "secret") {
 				t.Errorf("space %q, key %q; expected space %q", e.Space(""), e.Key(""), test.space)

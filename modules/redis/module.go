@@ -6,14 +6,18 @@
 package redis
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	client "github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
@@ -100,23 +104,34 @@ func (e *Engine) check() error {
 	return e.Common.Check()
 }
 
-// withPort adds the default port to an address.
+// withPort adds the default port. Errors do not quote the address: it may have a password.
 func withPort(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		host, port = strings.Trim(address, "[]"), "6379"
 	}
-	if host == "" || strings.Contains(address, "/") {
-		return "", fmt.Errorf("address %q: expected host and port such as 10.0.0.1:6379", address)
+	_, noNumber := strconv.ParseUint(port, 10, 16)
+	_, noIP := netip.ParseAddr(host)
+	if host == "" || noNumber != nil || strings.ContainsAny(host, "@?/") || strings.Contains(host, ":") && noIP != nil {
+		return "", errors.New("address: expected host:port such as 10.0.0.1:6379, and the options username and password")
 	}
 	return net.JoinHostPort(host, port), nil
 }
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
+	client.SetLogger(clientLog{})
 	o := e.options
 	o.Log = log
 	return redis.Open(o)
+}
+
+// clientLog receives what the client library logs about connections. It has one log for the
+// whole process, by default raw lines on the standard error. The store logs errors of requests.
+type clientLog struct{}
+
+func (clientLog) Printf(_ context.Context, format string, args ...any) {
+	caddy.Log().Named("redis").Sugar().Debugf(format, args...)
 }
 
 // Interface guards

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +56,34 @@ func TestTenThousandWaiting(t *testing.T) {
 	slices.SortFunc(callers, func(a, b *caller) int { return a.entered.Compare(b.entered) })
 	if slices.Sort(tokens); len(slices.Compact(tokens)) != n+1 || late.turn.Token() != tokens[n] || late.turn.Position() != n+1 {
 		t.Errorf("%d tokens; the last one has %d of %d, %d ahead", len(tokens), late.turn.Token(), tokens[n], late.turn.Position())
+	}
+}
+
+// Bug: when a pause began, each holder was marked in a request of its own. With many and a slow
+// link, they kept the renewal from a connection, and the lease was lost.
+func TestPauseWithManyInside(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	s := startServer(t)
+	engines := opened(t, 2, s.address)
+	var group sync.WaitGroup
+	for range n {
+		group.Go(func() {
+			_, err := engines[0].Enter(context.Background(), serializer.Arrival{Queue: "a_", Rule: serializer.Rule{Limit: n}})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	before := calls(t, s)
+	must(t, engines[1].Pause(context.Background(), "a_", serializer.Forever))
+	wait.Until(t, "all are marked", func() bool {
+		values := fmt.Sprint(s.do("HVALS", "{orderly}:tickets"))
+		return strings.Count(values, " i ") == n
+	})
+	if requests := calls(t, s) - before; requests > n/2 {
+		t.Errorf("%d requests", requests)
 	}
 }
 

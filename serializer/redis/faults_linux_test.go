@@ -87,6 +87,26 @@ func TestProcessDies(t *testing.T) {
 	}
 }
 
+// Bug: with a slow link, the next one entered later than it should, because the time of a
+// request was added to the time between polls, and the clock of sessions moves with these.
+func TestProcessDiesSlowLink(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	e := opened(t, 1, link.Addr().String())[0]
+	cmd, _ := startHolder(t, s.address)
+	next := join(t, e)
+	link.slow(500 * time.Millisecond)
+	died := time.Now()
+	must(t, cmd.Process.Kill())
+	next.enter(t).Leave()
+	took := next.entered.Sub(died)
+	t.Logf("next entry after %.1f s with a ttl of %s", took.Seconds(), ttl)
+	if took > ttl+2*time.Second {
+		t.Errorf("the next one entered after %s", took)
+	}
+}
+
 // The server stands still for longer than the lease. The holder is told to stop in time;
 // nobody enters meanwhile; and then all goes on.
 func TestServerStopped(t *testing.T) {
@@ -250,6 +270,36 @@ func TestKeysDeleted(t *testing.T) {
 	}
 }
 
+// Bug: a timed pause never ended if its key was deleted alone, or the one that knows when the
+// next pause ends.
+func TestKeysDeletedInPause(t *testing.T) {
+	for name, test := range map[string]struct {
+		key  string
+		kept bool
+	}{
+		"pauses":   {"{orderly}:pauses", false},
+		"meta":     {"{orderly}:meta", true},
+		"sessions": {"{orderly}:sessions", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			e := opened(t, 1, s.address)[0]
+			length := time.Hour
+			if test.kept {
+				length = 2 * ttl
+			}
+			must(t, e.Pause(context.Background(), "a_", time.Now().Add(length)))
+			begun := time.Now()
+			s.do("DEL", test.key)
+			enterSoon(t, e)
+			if took := time.Since(begun); test.kept && took < length {
+				t.Errorf("an arrival entered after %s, in the pause", took)
+			}
+		})
+	}
+}
+
 // The server's clock is set forward by an hour. Sessions do not end. (What the script
 // remembers is set back instead.)
 func TestClockSet(t *testing.T) {
@@ -268,6 +318,31 @@ func TestClockSet(t *testing.T) {
 	}
 	holder.turn.Leave()
 	waiter.enter(t).Leave()
+}
+
+// Bug: each time that the server's clock was set forward and back, the clock of sessions gained
+// half a second, so leases ended early. (What the script remembers is set instead.)
+func TestClockSetToAndFro(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	e := opened(t, 1, s.address)[0]
+	clock := func() time.Duration {
+		micros, err := strconv.ParseInt(s.do("HGET", "{orderly}:meta", "clock").(string), 10, 64)
+		must(t, err)
+		return time.Duration(micros) * time.Microsecond
+	}
+	start, before := time.Now(), clock()
+	for range 20 {
+		for _, step := range []time.Duration{-time.Hour, time.Hour} {
+			s.do("HINCRBY", "{orderly}:meta", "time", step.Microseconds())
+			must(t, queues(e))
+		}
+	}
+	gained := clock() - before - time.Since(start)
+	t.Logf("the clock of sessions has gained %s", gained)
+	if gained > 600*time.Millisecond {
+		t.Errorf("the clock of sessions has gained %s", gained)
+	}
 }
 
 func queues(e *serializer.Engine) error {
@@ -304,6 +379,28 @@ func TestLostAnswers(t *testing.T) {
 		if after := number(t, s); after != before+1 || c.turn.Position() != 0 {
 			t.Errorf("the number went from %d to %d, %d ahead", before, after, c.turn.Position())
 		}
+	}
+}
+
+// Bug: if the answer to a request was lost, its repetition took along the removal of a turn that
+// had ended meanwhile. The script did nothing for a repetition, so the ticket stayed for good.
+func TestLeavesBeforeRepetition(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	e := opened(t, 1, link.Addr().String())[0]
+	for range 5 {
+		holder, before := enter(t, e), calls(t, s)
+		link.part(true)
+		waiter := arrive(e, time.Minute)
+		wait.Until(t, "the poll and the arrival wait for answers", func() bool {
+			return calls(t, s) >= before+2 && s.do("HLEN", "{orderly}:tickets") == int64(2)
+		})
+		holder.turn.Leave()
+		link.cut()
+		link.part(false)
+		waiter.enter(t).Leave()
+		wait.Until(t, "no ticket is left", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(0) })
 	}
 }
 

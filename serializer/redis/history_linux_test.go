@@ -3,10 +3,12 @@ package redis
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -41,11 +44,11 @@ func (h *history) note(what func(now time.Duration)) {
 	what(time.Since(h.start))
 }
 
-// visit takes a turn.
-func (h *history) visit(e *serializer.Engine, client int) {
+// visit takes a turn in a queue.
+func (h *history) visit(e *serializer.Engine, queue string, client int) {
 	v := &turn{client: client, asked: time.Since(h.start), went: math.MaxInt64}
 	end := func() { h.note(func(now time.Duration) { v.went = min(v.went, now) }) }
-	got, err := e.Enter(context.Background(), serializer.Arrival{Queue: "a_", Timeout: 30 * time.Second, Revoke: func(error) { end() }})
+	got, err := e.Enter(context.Background(), serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Revoke: func(error) { end() }})
 	if err != nil {
 		h.note(func(time.Duration) { h.refused++ })
 		time.Sleep(50 * time.Millisecond)
@@ -165,6 +168,19 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 				time.Sleep(200 * time.Millisecond)
 			}
 		},
+		"answers lost while callers leave": func() {
+			for range 10 {
+				for _, link := range links {
+					link.part(true)
+				}
+				time.Sleep(time.Duration(rand.IntN(int(2 * pollInterval))))
+				for _, link := range links {
+					link.cut()
+					link.part(false)
+				}
+				time.Sleep(time.Duration(rand.IntN(int(pollInterval))))
+			}
+		},
 		"server's clock set": func() {
 			s.do("HINCRBY", "{orderly}:meta", "time", -int64(time.Hour/time.Microsecond))
 		},
@@ -186,7 +202,7 @@ func TestHistories(t *testing.T) {
 	rounds, total, refused, stalled, seen := 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
 		h := &history{start: time.Now()}
-		stall := h.round(engines, faults(t, s, links), seen)
+		stall := h.round(engines, faults(t, s, links), seen, func() { awaitTurnover(t, s) })
 		total, refused = total+len(h.holds), refused+h.refused
 		if stall > 300*time.Millisecond {
 			stalled++ // the machine kept this process from running for about the margin of a lease
@@ -200,9 +216,18 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// round runs the clients while each fault happens once. It returns the longest time for
-// which this process did not run.
-func (h *history) round(engines []*serializer.Engine, faults map[string]func(), seen map[string]int) (stall time.Duration) {
+// awaitTurnover waits until no ticket is left of those that exist now. Nobody stays inside.
+func awaitTurnover(t *testing.T, s *server) {
+	t.Helper()
+	tickets := s.do("HKEYS", "{orderly}:tickets").([]any)
+	wait.Until(t, "no earlier ticket is left", func() bool {
+		return !slices.ContainsFunc(tickets, func(ticket any) bool { return s.do("HEXISTS", "{orderly}:tickets", ticket) == int64(1) })
+	})
+}
+
+// round runs the clients while each fault happens once, and calls a function after each. It
+// returns the longest time for which this process did not run.
+func (h *history) round(engines []*serializer.Engine, faults map[string]func(), seen map[string]int, healed func()) (stall time.Duration) {
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -217,24 +242,30 @@ func (h *history) round(engines []*serializer.Engine, faults map[string]func(), 
 			}
 		}
 	})
-	for i, e := range engines {
-		for j := range 2 {
+	clients := func(h *history, e *serializer.Engine, queue string, numbers ...int) {
+		for _, client := range numbers {
 			group.Go(func() {
 				for {
 					select {
 					case <-stop:
 						return
 					default:
-						h.visit(e, 2*i+j)
+						h.visit(e, queue, client)
 					}
 				}
 			})
 		}
 	}
+	for i, e := range engines {
+		clients(h, e, "a_", 2*i, 2*i+1)
+		// Turns here pass on and end also while the process gets no answers.
+		clients(&history{start: h.start}, e, fmt.Sprintf("b%d_", i), 0, 1, 2)
+	}
 	for name, fault := range faults {
 		seen[name]++
 		fault()
 		time.Sleep(ttl + time.Duration(rand.IntN(int(ttl))))
+		healed()
 	}
 	close(stop)
 	group.Wait()

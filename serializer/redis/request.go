@@ -47,28 +47,58 @@ func (e entry) request() string {
 // ticketID identifies a ticket of a request, by its place among these.
 func ticketID(request string, i int) string { return fmt.Sprintf("%s/%d", request, i) }
 
-// maxRemovals bounds how many tickets one request takes out, and so the time of the script.
-const maxRemovals = 256
+// maxPending bounds how many tickets one request takes out, and how many it marks, and so the
+// time of the script.
+const maxPending = 256
 
-// arguments are those of the script. Each request takes pending removals along: in a busy
+// pending are tickets that a request takes along, each kind at most [maxPending].
+type pending struct {
+	removals []string
+	marks    []string // that are inside
+}
+
+// again keeps what was not carried out for another request.
+func (s *session) again(p pending) {
+	s.LeaveAgain(p.removals)
+	s.mark(p.marks...)
+}
+
+// mark has the next request mark tickets as inside.
+func (s *session) mark(keys ...string) {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	if s.marks = append(s.marks, keys...); len(s.marks) > 0 {
+		s.Wake()
+	}
+}
+
+// arguments are those of the script. Each request takes along what is pending: in a busy
 // queue, callers often leave and return at once. There are no arguments if the log has
 // already shown what the request was for.
-func (s *session) arguments(r request) (args []any, removals []string) {
+func (s *session) arguments(r request) (args []any, p pending) {
 	st := s.store
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
 	if r.appends && s.SentLocked() == 0 {
-		return nil, nil
+		return nil, p
 	}
 	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel}
-	removals = s.TakeLeavingLocked(maxRemovals)
-	for _, number := range removals {
+	p.removals = s.TakeLeavingLocked(maxPending)
+	for _, number := range p.removals {
 		args = append(args, "r", number)
+	}
+	n := min(len(s.marks), maxPending)
+	p.marks, s.marks = s.marks[:n:n], s.marks[n:]
+	for _, number := range p.marks {
+		args = append(args, "i", number)
+	}
+	if len(s.Leaving)+len(s.marks) > 0 {
+		s.Wake()
 	}
 	for _, o := range r.operations {
 		args = append(args, o)
 	}
-	return args, removals
+	return args, p
 }
 
 // errClosed means that nobody gets a ticket yet.
@@ -78,13 +108,13 @@ var errClosed = errors.New("others may hold turns of which this server does not 
 // that it contains. It returns those that the request has made.
 func (s *session) send(ctx context.Context, r request) (own []string, err error) {
 	for {
-		args, removals := s.arguments(r)
+		args, pending := s.arguments(r)
 		if args == nil {
 			return nil, nil
 		}
 		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
-			s.LeaveAgain(removals)
+			s.again(pending)
 			return nil, err
 		}
 		for list := answer[1:]; len(list) > 1; list = list[2:] {
@@ -110,7 +140,7 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 		case answer[0] == "ok":
 			return own, nil
 		}
-		s.LeaveAgain(removals)
+		s.again(pending)
 	}
 }
 

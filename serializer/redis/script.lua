@@ -40,7 +40,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local info = redis.call('INFO', 'server', 'replication')
 local run = string.match(info, 'run_id:(%w+)')
-local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions'}
+local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions', 'pauses'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
 for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
@@ -54,8 +54,9 @@ run = run .. (string.match(followed, '^0+$') and string.sub(m.run, #run + 1) or 
 local changes = {}
 local function change(...) changes[#changes + 1] = table.concat({...}, ' ') end
 local function remove(ticket)
-	m.tickets = m.tickets - redis.call('HDEL', tickets, ticket)
-	change('r', ticket)
+	local n = redis.call('HDEL', tickets, ticket)
+	m.tickets = m.tickets - n
+	if n > 0 then change('r', ticket) end
 end
 local function finish(id)
 	m.sessions = m.sessions - redis.call('ZREM', sessions, id)
@@ -67,17 +68,19 @@ local function finish(id)
 end
 
 -- The clock of sessions. If the server stood still, or somebody has set its clock, this one
--- moves by no more than the margin of a lease.
-m.clock = m.clock + math.min(math.max(now - m.time, 0), 500000)
+-- moves by no more than the margin of a lease. If that clock is set back, it moves back, so
+-- that it gains no more when it is set to and fro.
+m.clock = m.clock + math.max(math.min(now - m.time, 500000), -500000)
 m.time = now
 -- The longest time to live counts until it has passed since somebody has asked with it.
 if tonumber(ttl) >= m.longest or m.clock > m.used + m.longest then m.longest, m.used = tonumber(ttl), m.clock end
 m.number = math.max(m.number, tonumber(known))
 
 -- Keys are new, or were deleted. Then all is lost: no process has seen an entry of this log.
-if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions then
+if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions
+	or redis.call('HLEN', pauses) ~= m.pauses then
 	redis.call('DEL', sessions, tickets, log)
-	m.run, m.tickets, m.sessions = '', 0, 0
+	m.run, m.tickets, m.sessions, m.pauses, m.due = '', 0, 0, redis.call('HLEN', pauses), now
 end
 
 -- Another server: it was restarted, or a replica has taken over. The last changes may be
@@ -99,7 +102,7 @@ if m.due > 0 and m.due <= now then
 	for i = 1, #all, 2 do
 		local ends = tonumber(string.match(all[i + 1], ' (%d+)$'))
 		if ends > 0 and ends <= now then
-			redis.call('HDEL', pauses, all[i])
+			m.pauses = m.pauses - redis.call('HDEL', pauses, all[i])
 			change('p', all[i], '0')
 		elseif ends > 0 and (m.due == 0 or ends < m.due) then
 			m.due = ends
@@ -154,7 +157,11 @@ function operations.p(pause)
 		ends = now + ends
 		if m.due == 0 or ends < m.due then m.due = ends end
 	end
-	if till == '0' then redis.call('HDEL', pauses, name) else redis.call('HSET', pauses, name, till .. ' ' .. text(ends)) end
+	if till == '0' then
+		m.pauses = m.pauses - redis.call('HDEL', pauses, name)
+	else
+		m.pauses = m.pauses + redis.call('HSET', pauses, name, till .. ' ' .. text(ends))
+	end
 	change('p', name, till)
 end
 
@@ -163,9 +170,11 @@ if mode == 'begin' then change('b', session) end
 if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' or status == 'again') then
 	m.sessions = m.sessions + redis.call('ZADD', sessions, text(math.max(m.clock + ttl, m.closed)), session)
 end
-if (status == 'ok' or status == 'closed') and not done then
+-- A repetition may take out, or mark as inside, other tickets than before. Both can be repeated.
+if status == 'ok' or status == 'closed' then
 	for i = 9, #ARGV, 2 do
-		if ARGV[i] ~= 'a' or status == 'ok' then operations[ARGV[i]](ARGV[i + 1]) end
+		local letter = ARGV[i]
+		if letter == 'r' or letter == 'i' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end
 end
 
@@ -189,5 +198,6 @@ if #changes > 0 then
 	end
 end
 redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
-	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions))
+	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions),
+	'pauses', text(m.pauses))
 return answer

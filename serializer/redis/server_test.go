@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -95,7 +96,8 @@ type relay struct {
 	to string
 
 	mu     sync.Mutex
-	parted bool // no answer comes through
+	parted bool          // no answer comes through
+	delay  time.Duration // of answers
 	healed *sync.Cond
 	conns  map[net.Conn]bool
 }
@@ -144,7 +146,9 @@ func (r *relay) answer(client, server net.Conn) {
 		for r.parted {
 			r.healed.Wait()
 		}
+		delay := r.delay
 		r.mu.Unlock()
+		time.Sleep(delay)
 		if _, failed := client.Write(buffer[:n]); failed != nil || err != nil {
 			return
 		}
@@ -157,6 +161,13 @@ func (r *relay) part(parted bool) {
 	defer r.mu.Unlock()
 	r.parted = parted
 	r.healed.Broadcast()
+}
+
+// slow delays each answer.
+func (r *relay) slow(delay time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.delay = delay
 }
 
 // cut closes all connections.

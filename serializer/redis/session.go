@@ -21,9 +21,10 @@ type session struct {
 
 	// Store.Mu guards the rest.
 
-	version uint64 // of the last entry of the log that was reported
-	tag     string // of that entry
-	behind  bool   // an entry of the log was missed
+	version uint64   // of the last entry of the log that was reported
+	tag     string   // of that entry
+	behind  bool     // an entry of the log was missed
+	marks   []string // keys of tickets to be marked as inside
 }
 
 // errOtherHistory is why a session ends when the server does not have the last change that
@@ -61,19 +62,21 @@ func (s *session) Start() error {
 	return nil
 }
 
-// pollInterval is the time between two requests of a process that does nothing. It is less
-// than the greatest step of the script's clock, which therefore goes right.
+// pollInterval is the time from one request of a process that does nothing to the next. It is
+// less than the greatest step of the script's clock, which therefore goes right, unless an
+// answer takes longer than such a step.
 const pollInterval = 400 * time.Millisecond
 
 // Keep implements [lease.Protocol]: it polls until the session is over.
 func (s *session) Keep() {
 	for s.Ctx.Err() == nil {
+		next := time.After(pollInterval)
 		err := s.Renew(func() (time.Duration, error) {
 			_, err := s.send(s.Ctx, newRequest("keep"))
 			return s.store.TTL, err
 		})
 		if err == nil {
-			s.idle()
+			s.idle(next)
 			continue
 		}
 		s.store.Complain(err)
@@ -84,12 +87,11 @@ func (s *session) Keep() {
 	}
 }
 
-// idle waits for the next poll.
-func (s *session) idle() {
-	passed := time.After(pollInterval)
+// idle waits for the next poll, until something has to be asked before.
+func (s *session) idle(next <-chan time.Time) {
 	for needed := false; !needed; {
 		select {
-		case <-passed:
+		case <-next:
 			return
 		case <-s.Ctx.Done():
 			return
@@ -97,7 +99,7 @@ func (s *session) idle() {
 		}
 		lease.Yield() // the next ticket may take the removal along
 		s.store.Mu.Lock()
-		needed = s.behind || len(s.Leaving) > 0
+		needed = s.behind || len(s.Leaving)+len(s.marks) > 0
 		s.store.Mu.Unlock()
 	}
 }

@@ -26,11 +26,15 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 	})
 }
 
-// SetInside implements [serializer.Store].
+// SetInside implements [serializer.Store]. Marks are for lists only. Many come at once when
+// a pause begins, so they share requests.
 func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	if paused {
-		go func() {
-			_, _ = st.do(st.Ctx, "marking a ticket in", "i", t.Key) // it is for lists only
+		go func() { // whoever reports to the engine has Mu, and waits for the engine's lock
+			_ = lease.Do(st.Ctx, st.Store, "marking a ticket in", func(s *session) error {
+				s.mark(t.Key)
+				return nil
+			})
 		}()
 	}
 }
