@@ -2,7 +2,6 @@ package response
 
 import (
 	"bytes"
-	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -26,17 +25,61 @@ func isStream(header http.Header) bool {
 
 // kept is what the client has not got yet of a response.
 type kept struct {
-	before http.Header // of the client's writer, before the handlers
-	head   http.Header // when they gave the status
+	before snapshot // of the client's writer, before the handlers
+	head   snapshot // when they gave the status
 	body   bytes.Buffer
 }
 
-var pool = sync.Pool{New: func() any { return &kept{before: make(http.Header), head: make(http.Header)} }}
+// snapshot is what a header was at some time. Most have few fields, for which a map would
+// take longer than all else here.
+type snapshot []field
+
+type field struct {
+	name   string
+	values []string
+}
+
+func (s *snapshot) take(header http.Header) {
+	for name, values := range header {
+		*s = append(*s, field{name, values})
+	}
+}
+
+// has reports whether the header had a field with these values.
+func (s snapshot) has(name string, values []string) bool {
+	return slices.ContainsFunc(s, func(f field) bool { return f.name == name && slices.Equal(f.values, values) })
+}
+
+// is reports whether a header is the same.
+func (s snapshot) is(header http.Header) bool {
+	return len(s) == len(header) && !slices.ContainsFunc(s, func(f field) bool {
+		values, ok := header[f.name]
+		return !ok || !slices.Equal(values, f.values)
+	})
+}
+
+// restore makes a header what it was.
+func (s snapshot) restore(header http.Header) {
+	clear(header)
+	for _, f := range s {
+		header[f.name] = f.values
+	}
+}
+
+// reset forgets it, and keeps its memory unless that is much.
+func (s *snapshot) reset() {
+	clear(*s)
+	if *s = (*s)[:0]; cap(*s) > 100 {
+		*s = nil
+	}
+}
+
+var pool = sync.Pool{New: func() any { return new(kept) }}
 
 // keep begins to keep a response. free ends it.
 func keep(before http.Header) *kept {
 	k := pool.Get().(*kept)
-	maps.Copy(k.before, before)
+	k.before.take(before)
 	return k
 }
 
@@ -44,9 +87,9 @@ func keep(before http.Header) *kept {
 func (k *kept) send(w http.ResponseWriter, status int) error {
 	header, body := w.Header(), k.body.Bytes()
 	var late http.Header // what the handlers have made of it since they gave the status
-	if !maps.EqualFunc(header, k.head, slices.Equal) {
+	if !k.head.is(header) {
 		late = header.Clone()
-		replace(header, k.head)
+		k.head.restore(header)
 		for name, values := range late {
 			if strings.HasPrefix(name, http.TrailerPrefix) {
 				header[name] = values // or HTTP/1 would leave no room for trailers
@@ -59,28 +102,22 @@ func (k *kept) send(w http.ResponseWriter, status int) error {
 		_, err = w.Write(body)
 	}
 	for name, values := range late { // of which the server picks the trailers
-		if !slices.Equal(values, k.head[name]) {
+		if !k.head.has(name, values) {
 			header[name] = values
 		}
 	}
 	return err
 }
 
-// replace makes a header what another one is.
-func replace(header, by http.Header) {
-	clear(header)
-	maps.Copy(header, by)
-}
-
 // reusable is how much memory of a body is used again, in bytes.
 const reusable = 1 << 20
 
 func (k *kept) free() {
-	if k.body.Cap() > reusable || len(k.head) > 100 { // a map never shrinks
+	if k.body.Cap() > reusable {
 		return
 	}
-	clear(k.before)
-	clear(k.head)
+	k.before.reset()
+	k.head.reset()
 	k.body.Reset()
 	pool.Put(k)
 }

@@ -9,7 +9,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -85,7 +84,7 @@ func (b *Response) WriteHeader(status int) {
 		return
 	}
 	header := b.w.Header()
-	maps.Copy(b.kept.head, header)
+	b.kept.head.take(header)
 	var err error
 	if b.length, err = strconv.ParseInt(cmp.Or(header.Get("Content-Length"), "-1"), 10, 64); err != nil {
 		b.length = -1
@@ -224,7 +223,7 @@ func (b *Response) Deliver(err error) error {
 	revoked := b.turn.Revoked()
 	switch {
 	case revoked != nil && (b.state == keeping || !b.turn.Sent()):
-		replace(b.w.Header(), b.kept.before)
+		b.kept.before.restore(b.w.Header())
 		if b.major == 1 && b.uploads() {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
@@ -236,7 +235,7 @@ func (b *Response) Deliver(err error) error {
 		}
 		panic(http.ErrAbortHandler)
 	case begun && err != nil:
-		replace(b.w.Header(), b.kept.before)
+		b.kept.before.restore(b.w.Header())
 	case begun:
 		_ = b.kept.send(b.w, b.status) // if the client has gone, nobody needs to know
 	}
