@@ -160,6 +160,17 @@ func (v *visit) register(r *http.Request, vars map[string]any) {
 	})
 }
 
+// around is the context of the turn that the request has taken last of those that it holds
+// already, or nil.
+func (v *visit) around() *turn.Context {
+	for e := v.earlier; e != nil; e = e.earlier {
+		if e.context.Inside() {
+			return &e.context
+		}
+	}
+	return nil
+}
+
 // readBody reads the request body before the request takes its ticket. So a slow or
 // stalled upload holds neither a ticket nor a turn.
 func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
@@ -167,7 +178,7 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	if s.streamsBody() {
 		return nil
 	}
-	if caddyhttp.IsIncremental(r.Header) {
+	if len(r.Header["Incremental"]) > 0 && caddyhttp.IsIncremental(r.Header) {
 		w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
 		return caddyhttp.Error(http.StatusServiceUnavailable,
 			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
@@ -201,7 +212,7 @@ func (v *visit) dropBody() {
 // wait takes a ticket and waits for the turn. If it returns an error, the visit has none.
 func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	v.context.Init(r, s.OnDisconnect == onDisconnectFinish)
+	v.context.Init(r, s.OnDisconnect == onDisconnectFinish, v.around())
 	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
 		err = v.waitAsBrowser(w, r)
 	} else if v.engine, err = s.engine.acquire(); err == nil {

@@ -13,14 +13,23 @@ import (
 // isStream reports whether a response is not kept, since it is of a kind that its client
 // reads while it is being written.
 func isStream(header http.Header) bool {
-	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
+	kind, _, _ := strings.Cut(first(header["Content-Type"]), ";")
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
 	case "text/event-stream", "application/x-ndjson", "multipart/x-mixed-replace":
 		return true
 	}
 	return strings.HasPrefix(kind, "application/grpc") || // and application/grpc+proto, application/grpc-web
-		strings.EqualFold(header.Get("X-Accel-Buffering"), "no") || // as nginx knows it
-		caddyhttp.IsIncremental(header)
+		strings.EqualFold(first(header["X-Accel-Buffering"]), "no") || // as nginx knows it
+		len(header["Incremental"]) > 0 && caddyhttp.IsIncremental(header)
+}
+
+// first is the first of a field's values, or "". [http.Header.Get] would also bring the name
+// into its usual form, which takes longer than to find the field.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
 }
 
 // kept is what the client has not got yet of a response.

@@ -68,7 +68,8 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // begin begins the response to a request that is inside.
 func begin(w http.ResponseWriter, r *http.Request, limit int64, finish bool) *Response {
 	b, t := new(Response), new(turn.Context)
-	t.Init(r, finish)
+	around, _ := r.Context().(*turn.Context)
+	t.Init(r, finish, around)
 	b.Init(w, r, t, limit)
 	t.Begin(r)
 	return b

@@ -44,20 +44,18 @@ type Revocation struct {
 	Time  time.Time
 }
 
-type contextKey struct{}
-
 // Init prepares the context of a request that is going to wait. With finish, it outlives
 // the client: a PHP script does not stop when its client hangs up, and the next request
-// must not enter before the script has ended. It never outlives a turn that the request
-// holds already.
-func (c *Context) Init(r *http.Request, finish bool) {
-	c.outer, c.after, c.OutlivesClient = r.Context(), r.Context(), finish
+// must not enter before the script has ended. It never outlives the turn around it: the one
+// that the request has taken last of those that it holds already, or nil.
+func (c *Context) Init(r *http.Request, finish bool, around *Context) {
+	c.around, c.outer, c.after, c.OutlivesClient = around, r.Context(), r.Context(), finish
 	parent := c.outer
 	if finish {
 		parent = context.WithoutCancel(parent)
 	}
 	c.inside, c.cancel = context.WithCancelCause(parent)
-	if c.around, _ = c.outer.Value(contextKey{}).(*Context); c.around != nil {
+	if c.around != nil {
 		c.around.inner.Store(c)
 		if revoked := c.around.Revoked(); revoked != nil {
 			c.Revoke(revoked.Cause)
@@ -204,12 +202,7 @@ func (c *Context) Done() <-chan struct{} { return c.current().Done() }
 func (c *Context) Err() error { return c.current().Err() }
 
 // Value implements [context.Context].
-func (c *Context) Value(key any) any {
-	if key == (contextKey{}) && c.Inside() {
-		return c
-	}
-	return c.current().Value(key)
-}
+func (c *Context) Value(key any) any { return c.current().Value(key) }
 
 // Interface guards
 var _ context.Context = (*Context)(nil)

@@ -9,9 +9,9 @@ import (
 )
 
 // begin puts a request inside that comes with a context.
-func begin(ctx context.Context, finish bool) *Context {
+func begin(ctx context.Context, finish bool, around *Context) *Context {
 	c, r := new(Context), httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-	c.Init(r, finish)
+	c.Init(r, finish, around)
 	c.Begin(r)
 	return c
 }
@@ -20,12 +20,12 @@ func begin(ctx context.Context, finish bool) *Context {
 // outer queue's hold_timeout had no effect behind an inner one.
 func TestNestedRevocation(t *testing.T) {
 	for _, finish := range []bool{true, false} {
-		outer := begin(t.Context(), true)
-		before := begin(context.WithValue(outer, new(int), 1), finish)
+		outer := begin(t.Context(), true, nil)
+		before := begin(context.WithValue(outer, new(int), 1), finish, outer)
 		if !outer.Revoke(io.EOF) || outer.Revoke(io.ErrNoProgress) {
 			t.Error("not the first revocation counts")
 		}
-		after := begin(outer, finish)
+		after := begin(outer, finish, outer)
 		for _, c := range []*Context{outer, before, after} {
 			if cause := context.Cause(c); !errors.Is(cause, io.EOF) || !errors.Is(cause, context.Canceled) || c.Revoked().Cause != io.EOF {
 				t.Errorf("finish %t: %v, revoked %v", finish, cause, c.Revoked())
@@ -39,9 +39,9 @@ func TestNestedRevocation(t *testing.T) {
 
 // A turn that has ended cannot be revoked, and is not that of another one inside.
 func TestRevokedTooLate(t *testing.T) {
-	outer := begin(t.Context(), true)
+	outer := begin(t.Context(), true, nil)
 	outer.End()
-	inner := begin(outer, true)
+	inner := begin(outer, true, outer)
 	if outer.Revoke(io.EOF) || inner.Revoked() != nil || inner.Err() != nil {
 		t.Errorf("revoked: %v", inner.Revoked())
 	}
@@ -51,7 +51,7 @@ func TestRevokedTooLate(t *testing.T) {
 // is set for a request that it has served. Needs the race detector.
 func TestNoInterruptionAfterTheTurn(t *testing.T) {
 	for range 200 {
-		c, writer := begin(t.Context(), true), new(int)
+		c, writer := begin(t.Context(), true, nil), new(int)
 		c.Interrupt(func() { *writer++ })
 		c.Revoke(io.EOF)
 		c.End()
@@ -63,7 +63,7 @@ func TestNoInterruptionAfterTheTurn(t *testing.T) {
 // error routes answered 499 to one that was there, in place of 504.
 func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 	client, gone := context.WithCancel(t.Context())
-	c := begin(client, true)
+	c := begin(client, true, nil)
 	c.Revoke(io.EOF)
 	c.CutReads(httptest.NewRecorder(), 1)
 	gone()
@@ -76,8 +76,8 @@ func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 // goes on, although net/http takes its client for gone. Bug: a proxy there answered 499.
 func TestErrorRoutesAfterNestedCut(t *testing.T) {
 	request, gone := context.WithCancel(t.Context())
-	outer := begin(request, true)
-	inner := begin(outer, true)
+	outer := begin(request, true, nil)
+	inner := begin(outer, true, outer)
 	inner.Revoke(io.EOF)
 	inner.CutReads(httptest.NewRecorder(), 1)
 	gone()
