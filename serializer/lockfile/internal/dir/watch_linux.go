@@ -25,8 +25,8 @@ type Watch struct {
 	// A wait happens in the runtime's poller. A blocking system call would occupy one of the
 	// runtime's processors for a while, and delay the goroutine that was just admitted. But
 	// the poller must not see fd itself: each local ticket makes an event, too, and would
-	// wake a thread even if nobody waits. So an epoll set stands between the two, and reports
-	// only the first event of a wait.
+	// wake a thread even if nobody waits. So an epoll set stands between the two, and has fd
+	// only during a wait.
 	set  *os.File
 	conn syscall.RawConn
 }
@@ -42,8 +42,7 @@ func (d *Dir) Watch() *Watch {
 	}
 	set, setErr := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	w := &Watch{fd: fd, buf: make([]byte, 32<<10), lost: true}
-	err = cmp.Or(err, setErr, unix.EpollCtl(set, unix.EPOLL_CTL_ADD, fd, new(unix.EpollEvent)))
-	if err = cmp.Or(err, unix.SetNonblock(set, true)); err == nil { // makes os.File use the poller
+	if err = cmp.Or(err, setErr, unix.SetNonblock(set, true)); err == nil { // makes os.File use the poller
 		w.set = os.NewFile(uintptr(set), "watch")
 		w.conn, err = w.set.SyscallConn()
 	}
@@ -103,20 +102,20 @@ func (w *Watch) Distrust() { w.lost = true }
 // Wait returns when there may be changes to read, at the latest after timeout, or when the
 // watch is closed.
 func (w *Watch) Wait(timeout time.Duration) {
-	armed := false
+	added := false
 	if !w.polls() {
 		_ = w.set.SetReadDeadline(time.Now().Add(timeout))
 		_ = w.conn.Read(func(set uintptr) bool {
-			if armed {
+			if added {
 				return true
 			}
-			// Not earlier: the runtime's poller only reports events from here on. And only
-			// one: to disarm it would be another system call before the next one may enter.
-			armed = unix.EpollCtl(int(set), unix.EPOLL_CTL_MOD, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT}) == nil
-			return !armed
+			// Not earlier: the runtime's poller only reports events from here on.
+			added = unix.EpollCtl(int(set), unix.EPOLL_CTL_ADD, w.fd, &unix.EpollEvent{Events: unix.EPOLLIN}) == nil
+			return !added
 		})
+		_ = w.conn.Control(func(set uintptr) { _ = unix.EpollCtl(int(set), unix.EPOLL_CTL_DEL, w.fd, nil) })
 	}
-	if !armed {
+	if !added {
 		time.Sleep(min(timeout, pollInterval))
 	}
 }
