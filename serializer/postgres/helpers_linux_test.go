@@ -164,6 +164,8 @@ type relay struct {
 	to      string
 	parted  bool   // nothing comes through
 	deaf    bool   // no answer comes through
+	mute    bool   // nothing comes through new connections
+	most    int    // the longest message that comes through, in bytes; 0 is any
 	loses   []byte // after the next request with this text, the connection is cut
 	conns   map[net.Conn]bool
 }
@@ -178,7 +180,7 @@ func startRelay(t testing.TB, to string) *relay {
 	t.Cleanup(func() {
 		listener.Close()
 		r.cut()
-		r.set(func() { r.parted, r.deaf = false, false })
+		r.set(func() { r.parted, r.deaf, r.most = false, false, 0 })
 	})
 	return r
 }
@@ -194,8 +196,12 @@ func (r *relay) serve() {
 			return
 		}
 		r.mu.Lock()
-		to := r.to
+		to, mute := r.to, r.mute
 		r.mu.Unlock()
+		if mute {
+			r.set(func() { r.conns[client] = true })
+			continue
+		}
 		server, err := net.Dial("tcp", to)
 		if err != nil {
 			client.Close()
@@ -226,7 +232,7 @@ func (r *relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
 func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.parted || answer && r.deaf {
+	for r.parted || answer && r.deaf || r.most > 0 && len(data) > r.most {
 		r.resumed.Wait()
 	}
 	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {

@@ -96,13 +96,11 @@ func (s *session) work() {
 	defer func() { discard(s.working) }()
 	for s.Ctx.Err() == nil {
 		err := s.round()
-		if err == nil {
-			s.trouble.Store(nil)
-			s.pause()
-			continue
-		}
 		s.trouble.Store(&err)
-		if !strings.HasPrefix(code(err), "40") && s.Ctx.Err() == nil {
+		switch {
+		case err == nil:
+			s.pause()
+		case !strings.HasPrefix(code(err), "40") && s.Ctx.Err() == nil:
 			s.store.Complain(err) // otherwise, only another transaction was in the way
 			lease.Sleep(s.Ctx, lease.RetryPause)
 		}
