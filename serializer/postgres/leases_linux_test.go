@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -88,6 +89,30 @@ func TestTablesMadeByMany(t *testing.T) {
 		}
 		starting.Wait()
 	}
+}
+
+// Bug: a process without tickets kept all notifications of others in memory.
+func TestIdleProcess(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	ready(t, server.URL())
+	round := func() string {
+		return server.Query("orderly", `SELECT query_start FROM pg_stat_activity WHERE query LIKE '%EXECUTE "read state"%' AND pid <> pg_backend_pid()`)
+	}
+	for range 5 {
+		server.Query("orderly", "SELECT count(pg_notify(channel, repeat('1', 7000) || i)) FROM orderly_namespaces, generate_series(1, 3000) AS i")
+		wait.Until(t, "all is sent", func() bool { return server.Query("orderly", "SELECT pg_notification_queue_usage()") == "0" })
+		for range 2 {
+			last := round()
+			wait.Until(t, "there is another round", func() bool { return round() != last })
+		}
+	}
+	wait.Until(t, "the process has forgotten most notifications", func() bool {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc < 70<<20
+	})
 }
 
 // Bug: after a failover, nobody waited for a lease that was longer than those which the standby
