@@ -46,13 +46,36 @@ func open(t testing.TB, o Options, log ...io.Writer) *engine {
 	if o.TTL == 0 {
 		o.TTL = shortTTL
 	}
-	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, t.Output())...), nil))
+	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, logOf(t))...), nil))
 	store, err := Open(o)
 	must(t, err)
 	e := new(engine)
 	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// testLog writes to the log of a test until it ends. A store may still write an entry later,
+// which it has held back because there were many.
+type testLog struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func logOf(t testing.TB) io.Writer {
+	l := &testLog{to: t.Output()}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.to = io.Discard
+	})
+	return l
+}
+
+func (l *testLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
 }
 
 // ready makes an engine, and waits until it has a lease.
