@@ -14,13 +14,14 @@ import (
 )
 
 // exchange sends requests as one message, and reads all answers. If it fails, the
-// connection is closed, because it may be in the middle of anything.
+// connection is closed, because it may be in the middle of anything. The end of a session
+// does not interrupt it: pgx would send a cancel request, by which PgBouncer 1.18 can crash.
 //
 // One message of PostgreSQL's simple protocol is carried out as a whole as soon as it has
 // arrived, up to its COMMIT. With any other way, a process that stops or is cut off
 // between two messages would hold its row locks for hours.
 func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) error {
-	ctx, cancel := context.WithTimeout(ctx, st.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), st.patience)
 	defer cancel()
 	err := conn.SendBatch(ctx, requests).Close()
 	if err != nil {

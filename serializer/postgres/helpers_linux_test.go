@@ -190,6 +190,7 @@ type relay struct {
 	mute    bool   // nothing comes through new connections
 	most    int    // the longest message that comes through, in bytes; 0 is any
 	loses   []byte // after the next request with this text, the connection is cut
+	cancels int    // requests to cancel others that have come through
 	conns   map[net.Conn]bool
 }
 
@@ -257,6 +258,9 @@ func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	defer r.mu.Unlock()
 	for r.parted || answer && r.deaf || r.most > 0 && len(data) > r.most {
 		r.resumed.Wait()
+	}
+	if !answer && bytes.HasPrefix(data, []byte("\x00\x00\x00\x10\x04\xd2\x16\x2e")) {
+		r.cancels++
 	}
 	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {
 		r.loses = nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // makeSettable lets a test set a server's clock, as far as the store sees it. It must come
@@ -113,6 +114,29 @@ func TestIdleProcess(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc < 70<<20
 	})
+}
+
+// Bug: a process that ended asked the server to cancel what it had just begun. PgBouncer
+// 1.18 could crash by that.
+func TestCloseCancelsNothing(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	link := startRelay(t, server.Addr)
+	e := open(t, Options{URL: link.url(), TTL: time.Minute})
+	enterSoon(t, e)
+	link.set(func() { link.deaf = true })
+	e.Join(arrivalFor(0), func(serializer.Turn, error) {})
+	wait.Until(t, "a round is under way", func() bool {
+		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone") == "1"
+	})
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	cancels := func() (n int) { link.set(func() { n = link.cancels }); return n }
+	if wait.Poll(time.Second, func() bool { return cancels() > 0 }) {
+		t.Error("a request to cancel was sent")
+	}
+	link.set(func() { link.deaf = false })
+	must(t, <-closed)
 }
 
 // Bug: after a failover, nobody waited for a lease that was longer than those which the standby
