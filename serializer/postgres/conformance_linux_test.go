@@ -26,7 +26,7 @@ func TestStoreConforms(t *testing.T) {
 			storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
 				namespace := fmt.Sprintf("%s_%d", name, namespaces.Add(1))
 				for range n {
-					store, err := Open(Options{URL: url, Namespace: namespace, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+					store, err := Open(Options{URL: url, Namespace: namespace, Log: slog.New(slog.NewTextHandler(logOf(t), nil))})
 					if err != nil {
 						t.Fatal(err)
 					}

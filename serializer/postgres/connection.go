@@ -5,19 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // exchange sends requests as one message, and reads all answers. If it fails, the
-// connection is closed, because it may be in the middle of anything.
+// connection is closed, because it may be in the middle of anything. The end of a session
+// does not interrupt it: pgx would send a cancel request, by which PgBouncer 1.18 can crash.
 //
 // One message of PostgreSQL's simple protocol is carried out as a whole as soon as it has
 // arrived, up to its COMMIT. With any other way, a process that stops or is cut off
 // between two messages would hold its row locks for hours.
 func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) error {
-	ctx, cancel := context.WithTimeout(ctx, st.patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), st.patience)
 	defer cancel()
 	err := conn.SendBatch(ctx, requests).Close()
 	if err != nil {
@@ -35,45 +39,61 @@ func discard(conn *pgx.Conn) {
 	}
 }
 
-// connect makes the connection of rounds, if there is none.
+// connect makes a connection, and reports whether it is without a pooler. The server ends it
+// when it has been idle for a while, because a process that is cut off cannot.
+func (st *Store) connect(ctx context.Context, idle time.Duration) (conn *pgx.Conn, direct bool, err error) {
+	if conn, err = pgx.ConnectConfig(ctx, st.server); err != nil {
+		return nil, false, err
+	}
+	requests := new(pgx.Batch)
+	requests.Queue(statements["settle"], int64(conn.PgConn().PID()), idle.String(), (st.patience / 3).String()).QueryRow(
+		func(row pgx.Row) error { return row.Scan(&direct) })
+	return conn, direct, st.exchange(ctx, conn, requests)
+}
+
+// once sends requests at the moment sent of [lease.Uptime], on a connection of their own.
+func (st *Store) once(ctx context.Context, requests *pgx.Batch) (sent time.Duration, err error) {
+	conn, _, err := st.connect(ctx, 5*st.patience)
+	if sent = lease.Uptime(); err == nil {
+		err = st.exchange(ctx, conn, requests)
+	}
+	discard(conn)
+	return sent, err
+}
+
+// connect makes the connection of rounds, if there is none. It receives notifications, and
+// prepares statements. Through a pooler, it does not: there, both would stay with a
+// connection that belongs to somebody else next.
 func (s *session) connect() (err error) {
 	if s.working != nil && !s.working.IsClosed() {
 		return nil
 	}
-	if s.working, err = pgx.ConnectConfig(s.Ctx, s.store.server); err != nil || s.channel == "" {
+	s.working, s.listening, err = s.store.connect(s.Ctx, 5*s.store.patience)
+	if s.statements = statements; err != nil || !s.listening {
 		return err
 	}
-	return s.listen()
-}
-
-// listen has the connection receive notifications, and prepares statements. It does not for
-// one through a pooler: there, both would stay with a connection that belongs to somebody
-// else next. A pooler shows by the identity of the server's process.
-func (s *session) listen() error {
+	s.statements = prepared
 	ctx, cancel := context.WithTimeout(s.Ctx, s.store.patience)
 	defer cancel()
-	var pid uint32
-	err := s.working.QueryRow(ctx, "SELECT pg_backend_pid()").Scan(&pid)
-	s.listening, s.statements = err == nil && pid == s.working.PgConn().PID(), statements
-	if s.listening {
-		s.statements = prepared
-		_, err = s.working.Exec(ctx, prepare+"LISTEN "+s.channel)
-	}
-	if err != nil {
+	if _, err = s.working.Exec(ctx, prepare+"LISTEN "+s.channel); err != nil {
 		discard(s.working)
 	}
 	return err
 }
 
+// begin adds the begin of a transaction. If somebody locks what it needs, the server says so
+// while the process still waits, even if another one, which waits too, was in the way before.
+func (st *Store) begin(tx *pgx.Batch, statement string) {
+	tx.Queue(statements[statement])
+	tx.Queue("SET LOCAL lock_timeout = $1", (st.patience / 3).String())
+}
+
 // makeTables makes missing tables.
 func (s *session) makeTables() error {
-	if err := s.connect(); err != nil {
-		return err
-	}
 	making := new(pgx.Batch)
 	making.Queue("SELECT pg_advisory_xact_lock(hashtext('orderly'))") // others may be doing this
 	making.Queue(schema)
-	err := s.store.exchange(s.Ctx, s.working, making)
+	_, err := s.store.once(s.Ctx, making)
 	if code(err) == insufficientPrivilege {
 		return fmt.Errorf("the tables are missing, and the user may not make them (%s); an administrator can, and then "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE on each to the user: %s", err.Error(), onOneLine(schema))
@@ -107,7 +127,5 @@ func transient(err error) bool {
 	return connecting || text == "" || slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }
 
-// isWaiting reports whether a request may have failed because somebody locks a table.
-func isWaiting(err error) bool {
-	return code(err) == lockNotAvailable || code(err) == queryCanceled || errors.Is(err, context.DeadlineExceeded)
-}
+// isWaiting reports whether a request has failed because somebody locks a table.
+func isWaiting(err error) bool { return code(err) == lockNotAvailable || code(err) == queryCanceled }

@@ -102,6 +102,44 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
+// A process's rounds cannot reach the server, but renewals can: its old connections still
+// work, or short messages get through. It lets its lease end. Bug: it renewed it, so its
+// ticket blocked all others, its arrivals waited, and an eviction never returned. Each try
+// left one more connection open on the server.
+func TestRoundsCutOff(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]func(*relay){
+		"new connections hang": func(r *relay) { r.mute = true },
+		"long messages vanish": func(r *relay) { r.most = 1000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testpostgres.Start(t)
+			link, other := startRelay(t, server.Addr), ready(t, server.URL())
+			e := ready(t, strings.Replace(link.url(), "?", "?application_name=cut_off&", 1))
+			turn, _ := held(t, e)
+			next, since := join(t, other), time.Now()
+			backends := func(more string) string {
+				return server.Query("orderly", "SELECT coalesce(string_agg(pid::text, ',' ORDER BY pid), '') FROM pg_stat_activity WHERE application_name = 'cut_off' AND "+more)
+			}
+			wait.Until(t, "the lease is renewed", func() bool { return backends("query LIKE '%renewals%'") != "" })
+			link.set(func() { fault(link) })
+			server.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut_off' AND query NOT LIKE '%renewals%'")
+			turn.Leave()
+			must(t, other.Evict(t.Context(), "a_", turn.Token()))
+			nextIn(t, next, since, wait.Patience)
+			wantRefused(t, e, "")
+			open := backends("true")
+			wait.Until(t, "the server ends the connections that are open", func() bool {
+				return open == "" || backends("pid IN ("+open+")") == ""
+			})
+			link.cut()
+			link.set(func() { link.mute, link.most = false, 0 })
+			enterSoon(t, e)
+		})
+	}
+}
+
 // A server that is silent for longer than the lease costs it. One that restarts does not,
 // even if others' commits need not reach its disk.
 func TestServerStops(t *testing.T) {

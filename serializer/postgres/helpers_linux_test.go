@@ -46,13 +46,36 @@ func open(t testing.TB, o Options, log ...io.Writer) *engine {
 	if o.TTL == 0 {
 		o.TTL = shortTTL
 	}
-	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, t.Output())...), nil))
+	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, logOf(t))...), nil))
 	store, err := Open(o)
 	must(t, err)
 	e := new(engine)
 	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
 	t.Cleanup(func() { e.Close() })
 	return e
+}
+
+// testLog writes to the log of a test until it ends. A store may still write an entry later,
+// which it has held back because there were many.
+type testLog struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func logOf(t testing.TB) io.Writer {
+	l := &testLog{to: t.Output()}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.to = io.Discard
+	})
+	return l
+}
+
+func (l *testLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
 }
 
 // ready makes an engine, and waits until it has a lease.
@@ -164,7 +187,10 @@ type relay struct {
 	to      string
 	parted  bool   // nothing comes through
 	deaf    bool   // no answer comes through
+	mute    bool   // nothing comes through new connections
+	most    int    // the longest message that comes through, in bytes; 0 is any
 	loses   []byte // after the next request with this text, the connection is cut
+	cancels int    // requests to cancel others that have come through
 	conns   map[net.Conn]bool
 }
 
@@ -178,7 +204,7 @@ func startRelay(t testing.TB, to string) *relay {
 	t.Cleanup(func() {
 		listener.Close()
 		r.cut()
-		r.set(func() { r.parted, r.deaf = false, false })
+		r.set(func() { r.parted, r.deaf, r.most = false, false, 0 })
 	})
 	return r
 }
@@ -194,8 +220,12 @@ func (r *relay) serve() {
 			return
 		}
 		r.mu.Lock()
-		to := r.to
+		to, mute := r.to, r.mute
 		r.mu.Unlock()
+		if mute {
+			r.set(func() { r.conns[client] = true })
+			continue
+		}
 		server, err := net.Dial("tcp", to)
 		if err != nil {
 			client.Close()
@@ -226,8 +256,11 @@ func (r *relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
 func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for r.parted || answer && r.deaf {
+	for r.parted || answer && r.deaf || r.most > 0 && len(data) > r.most {
 		r.resumed.Wait()
+	}
+	if !answer && bytes.HasPrefix(data, []byte("\x00\x00\x00\x10\x04\xd2\x16\x2e")) {
+		r.cancels++
 	}
 	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {
 		r.loses = nil

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // makeSettable lets a test set a server's clock, as far as the store sees it. It must come
@@ -88,6 +90,53 @@ func TestTablesMadeByMany(t *testing.T) {
 		}
 		starting.Wait()
 	}
+}
+
+// Bug: a process without tickets kept all notifications of others in memory.
+func TestIdleProcess(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	ready(t, server.URL())
+	round := func() string {
+		return server.Query("orderly", `SELECT query_start FROM pg_stat_activity WHERE query LIKE '%EXECUTE "read state"%' AND pid <> pg_backend_pid()`)
+	}
+	for range 5 {
+		server.Query("orderly", "SELECT count(pg_notify(channel, repeat('1', 7000) || i)) FROM orderly_namespaces, generate_series(1, 3000) AS i")
+		wait.Until(t, "all is sent", func() bool { return server.Query("orderly", "SELECT pg_notification_queue_usage()") == "0" })
+		for range 2 {
+			last := round()
+			wait.Until(t, "there is another round", func() bool { return round() != last })
+		}
+	}
+	wait.Until(t, "the process has forgotten most notifications", func() bool {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc < 70<<20
+	})
+}
+
+// Bug: a process that ended asked the server to cancel what it had just begun. PgBouncer
+// 1.18 could crash by that.
+func TestCloseCancelsNothing(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	link := startRelay(t, server.Addr)
+	e := open(t, Options{URL: link.url(), TTL: time.Minute})
+	enterSoon(t, e)
+	link.set(func() { link.deaf = true })
+	e.Join(arrivalFor(0), func(serializer.Turn, error) {})
+	wait.Until(t, "a round is under way", func() bool {
+		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone") == "1"
+	})
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	cancels := func() (n int) { link.set(func() { n = link.cancels }); return n }
+	if wait.Poll(time.Second, func() bool { return cancels() > 0 }) {
+		t.Error("a request to cancel was sent")
+	}
+	link.set(func() { link.deaf = false })
+	must(t, <-closed)
 }
 
 // Bug: after a failover, nobody waited for a lease that was longer than those which the standby

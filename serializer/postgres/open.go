@@ -89,8 +89,6 @@ func parseURL(url string) (*pgx.ConnConfig, error) {
 	if server.ValidateConnect == nil {                                   // target_session_attrs
 		server.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	if server.RuntimeParams["application_name"] == "" {
-		server.RuntimeParams["application_name"] = "orderly"
-	}
+	server.RuntimeParams["application_name"] = cmp.Or(server.RuntimeParams["application_name"], "orderly")
 	return server, nil
 }

@@ -46,8 +46,7 @@ var errOtherHistory = errors.New("a standby was promoted, or a copy was restored
 // round carries out what is pending in one transaction, reads what has changed since the
 // last round, and reports it.
 func (s *session) round() error {
-	w := s.takeWork()
-	a := new(answer)
+	w, a := s.takeWork(), new(answer)
 	err := s.connect()
 	if err == nil {
 		requests := new(pgx.Batch)
@@ -76,7 +75,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		return
 	}
 	message, tells := w.message()
-	tx.Queue(s.statements["begin"])
+	s.store.begin(tx, "begin")
 	tx.Queue(s.statements["lock"], s.store.namespace)
 	if w.due {
 		ids, renewals := s.store.others.Stale()
@@ -107,7 +106,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 
 // read adds the requests that read what has changed.
 func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
-	tx.Queue(s.statements["begin reading"])
+	s.store.begin(tx, "begin reading")
 	tx.Queue(s.statements["read state"], s.namespace, s.id).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&a.last, &a.trimmed, &a.timeline, &a.position, &a.stands)
 	})

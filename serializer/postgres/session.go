@@ -22,7 +22,7 @@ type session struct {
 	timeline  string                // of the server's history
 	channel   string                // of notifications
 	serial    int64                 // of the last ticket; Append alone uses it
-	trouble   atomic.Pointer[error] // why the last round failed; nil if it did not
+	trouble   atomic.Pointer[error] // why the last round has failed, if it has
 	renewing  *pgx.Conn             // used by renew alone; nil while there is none
 
 	// round and its helpers alone use these.
@@ -46,12 +46,7 @@ func (st *Store) newSession(base *lease.Session) lease.Protocol {
 }
 
 // Start implements [lease.Protocol]. While commits may be missing, it waits.
-func (s *session) Start() (err error) {
-	defer func() {
-		if err != nil {
-			discard(s.working)
-		}
-	}()
+func (s *session) Start() error {
 	for s.id == 0 {
 		err := s.open()
 		if code(err) == undefinedTable {
@@ -62,6 +57,7 @@ func (s *session) Start() (err error) {
 		}
 	}
 	if err := s.round(); err != nil {
+		discard(s.working)
 		return fmt.Errorf("reading the queues: %w", err)
 	}
 	s.Go(s.work)
@@ -77,12 +73,9 @@ func (s *session) Keep() {
 // open inserts the session's row. If the server has another history than before, or an
 // answer has shown that, it ends all others. If no session may begin yet, it waits for a while.
 func (s *session) open() error {
-	if err := s.connect(); err != nil {
-		return err
-	}
 	st, tx, others := s.store, new(pgx.Batch), []lease.Heartbeat(nil)
 	ids, renewals := st.others.Stale()
-	tx.Queue(statements["begin"])
+	st.begin(tx, "begin")
 	tx.Queue(statements["add namespace"], st.namespace, st.TTL.Microseconds())
 	tx.Queue(statements["lock"], st.namespace)
 	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel)
@@ -94,8 +87,8 @@ func (s *session) open() error {
 	})
 	collect(tx.Queue(statements["read leases"], st.namespace, 0), &others)
 	tx.Queue("COMMIT")
-	sent := lease.Uptime()
-	if err := st.exchange(s.Ctx, s.working, tx); err != nil {
+	sent, err := st.once(s.Ctx, tx)
+	if err != nil {
 		return err
 	}
 	st.channel = s.channel
@@ -104,22 +97,22 @@ func (s *session) open() error {
 		return context.Cause(s.Ctx)
 	}
 	s.Begin(fmt.Sprint(s.id), sent, st.TTL)
-	return s.listen()
+	return nil
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
 // its tickets out, and all others would wait for them.
 func (s *session) renew() (ttl time.Duration, err error) {
-	if trouble := s.trouble.Load(); trouble != nil && !isWaiting(*trouble) {
+	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !isWaiting(*trouble) {
 		return 0, *trouble
 	}
 	if s.renewing == nil || s.renewing.IsClosed() {
-		if s.renewing, err = pgx.ConnectConfig(s.Ctx, s.store.server); err != nil {
+		if s.renewing, _, err = s.store.connect(s.Ctx, s.store.TTL); err != nil {
 			return 0, err
 		}
 	}
 	request := new(pgx.Batch)
-	request.Queue(statements["begin"])
+	s.store.begin(request, "begin")
 	request.Queue(statements["renew"], s.id).QueryRow(func(row pgx.Row) error { return row.Scan(new(uint64)) })
 	request.Queue("COMMIT")
 	err = s.store.exchange(s.Ctx, s.renewing, request)
@@ -129,19 +122,15 @@ func (s *session) renew() (ttl time.Duration, err error) {
 	return s.store.TTL, err
 }
 
-// Revoke implements [lease.Protocol]. It uses a connection of its own.
+// Revoke implements [lease.Protocol].
 func (s *session) Revoke(ctx context.Context) error {
-	conn, err := pgx.ConnectConfig(ctx, s.store.server)
-	if err != nil {
-		return err
-	}
-	defer discard(conn)
 	tx := new(pgx.Batch)
-	tx.Queue(statements["begin"])
+	s.store.begin(tx, "begin")
 	tx.Queue(statements["lock"], s.store.namespace)
 	tx.Queue(statements["end session"], s.id)
 	tx.Queue(statements["end tickets"], s.store.namespace)
 	tx.Queue("NOTIFY " + s.channel)
 	tx.Queue("COMMIT")
-	return s.store.exchange(ctx, conn, tx)
+	_, err := s.store.once(ctx, tx)
+	return err
 }

@@ -3,6 +3,7 @@ package postgres
 import (
 	_ "embed"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
@@ -39,10 +40,5 @@ func parseStatements(file string) (all, prepared map[string]string, prepare stri
 
 // onOneLine is SQL without comments.
 func onOneLine(sql string) string {
-	var words []string
-	for line := range strings.Lines(sql) {
-		line, _, _ = strings.Cut(line, "--")
-		words = append(words, strings.Fields(line)...)
-	}
-	return strings.Join(words, " ")
+	return strings.TrimSpace(regexp.MustCompile(`(--.*|\s)+`).ReplaceAllString(sql, " "))
 }

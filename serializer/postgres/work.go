@@ -96,13 +96,11 @@ func (s *session) work() {
 	defer func() { discard(s.working) }()
 	for s.Ctx.Err() == nil {
 		err := s.round()
-		if err == nil {
-			s.trouble.Store(nil)
-			s.pause()
-			continue
-		}
 		s.trouble.Store(&err)
-		if !strings.HasPrefix(code(err), "40") && s.Ctx.Err() == nil {
+		switch {
+		case err == nil:
+			s.pause()
+		case !strings.HasPrefix(code(err), "40") && s.Ctx.Err() == nil:
 			s.store.Complain(err) // otherwise, only another transaction was in the way
 			lease.Sleep(s.Ctx, lease.RetryPause)
 		}
@@ -118,34 +116,29 @@ const (
 	trimEvery  = 10 * time.Second       // rows are deleted that were out by the last time
 )
 
-// pause waits until there is something to do, or might be.
+// pause waits until there is something to do, or might be. It takes all notifications off the
+// connection, which keeps them.
 func (s *session) pause() {
-	limit, listening := s.nextPoll()
-	ctx, cancel := context.WithTimeout(s.Ctx, limit)
+	ctx, cancel := context.WithTimeout(s.Ctx, s.nextPoll())
 	defer cancel()
-	awaitWake := func() {
+	go func() {
 		select {
 		case <-s.Wanted:
+			s.Wake() // it may have been for a round after this pause
 			cancel()
 		case <-ctx.Done():
 		}
-	}
-	if !listening || s.working.IsClosed() {
-		awaitWake()
-		return
-	}
-	go awaitWake()
-	for {
-		n, err := s.working.WaitForNotification(ctx)
-		if err != nil || n.PID != s.working.PgConn().PID() && !s.hear(n.Payload) {
-			return // whatever has ended it, the next round is due
+	}()
+	next := s.working.WaitForNotification
+	for n, err := next(ctx); err == nil; n, err = next(ctx) { // whatever has ended it, the next round is due
+		if n.PID != s.working.PgConn().PID() && !s.hear(n.Payload) {
+			cancel()
 		}
 	}
 }
 
-// nextPoll is how long to wait for a wake-up, and whether notifications are one. Without
-// tickets here, they can wait.
-func (s *session) nextPoll() (limit time.Duration, listening bool) {
+// nextPoll is how long to wait for a wake-up.
+func (s *session) nextPoll() (limit time.Duration) {
 	now := time.Now()
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
@@ -157,5 +150,5 @@ func (s *session) nextPoll() (limit time.Duration, listening bool) {
 	default:
 		limit = min(max(now.Sub(s.changedAt)/2, fastPoll), slowPoll)
 	}
-	return min(limit, max(s.due.Sub(now), fastPoll)), s.listening && s.Local > 0
+	return min(limit, max(s.due.Sub(now), fastPoll))
 }
