@@ -51,7 +51,7 @@ func each(clients []int, holds ...time.Duration) (all []figures.Case) {
 func measureRespond(ctx context.Context, b *bench) error {
 	link := contestant{name: caddyLink, config: server.Config{Program: b.caddy, Engine: "link"}}
 	c := contest{bench: b, contestants: append(caddies(b.caddy, "", ""), link), seconds: 1, gauge: b.speed}
-	return c.compare(ctx, b.rounds, each([]int{1, plottedClients, 256}, 0))
+	return c.compare(ctx, b.rounds, each([]int{1, 16, plottedClients}, 0))
 }
 
 func respondTables(s *figures.Set) []report.Table {
