@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -39,23 +38,6 @@ func TestBodyThatSaysItIsEmpty(t *testing.T) {
 			c.awaitTickets(0)
 		}
 	}
-}
-
-// Bug: the answer to a CONNECT passed inside the turn, and a client that did not read kept it.
-func TestConnectDoesNotRead(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{tls: true, site: "serialize {\npath {$DIR}\ntimeout 10s\n}\nrespond " + strings.Repeat("x", 16000)})
-	framer := dialHTTP2(t, c, 0)
-	sendHead(t, framer, 1, true, ":method", "CONNECT", ":authority", "localhost")
-	for {
-		frame, err := framer.ReadFrame()
-		check(t, err)
-		if frame.Header().StreamID == 1 { // its answer begins
-			break
-		}
-	}
-	c.get("/").Want(t, http.StatusOK)
-	c.awaitTickets(0)
 }
 
 // A WebSocket over HTTP/3 keeps its turn while it is open. Bug: so did a request that only

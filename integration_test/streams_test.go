@@ -78,25 +78,6 @@ func TestInterimAnswers(t *testing.T) {
 	})
 }
 
-// They do not keep a revoked turn from being answered. Bug: if one was on its way at that
-// moment, the client saw the end of the connection.
-func TestRevokedBetweenInterimAnswers(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Link", "</style.css>; rel=preload")
-		for r.Context().Err() == nil {
-			w.WriteHeader(http.StatusEarlyHints)
-		}
-	}))
-	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: behindQueue("hold_timeout 100ms")})
-	bothVersions(t, func(t *testing.T, client *http.Client) {
-		hints := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(int, textproto.MIMEHeader) error { return nil }})
-		for range 10 {
-			doContext(hints, client, "GET", c.url, http.NoBody).Want(t, http.StatusGatewayTimeout)
-		}
-	})
-}
-
 // upgrade is the head of a request for a WebSocket.
 const upgrade = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n" +
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"

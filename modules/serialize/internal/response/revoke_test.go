@@ -16,7 +16,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 )
 
 var errRevoked = errors.New("revoked")
@@ -81,31 +80,6 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 					wantReplaced(t, s)
 				}
 			})
-		})
-	}
-}
-
-// Whatever an inner queue passes on, an outer one keeps: it can still be replaced. A write
-// deadline would be there for the answer, too. Bug: when only the inner turn was revoked, the
-// client got the part that was there, with its status, and then the end.
-func TestRevokedInNestedQueues(t *testing.T) {
-	for _, which := range []string{"outer", "inner"} {
-		bothVersions(t, func(t *testing.T, http2 bool) {
-			s := &site{http2: http2, limit: 10_000, finish: true}
-			s.next = func(w http.ResponseWriter, r *http.Request) error {
-				inner := begin(w, r, 0, true)
-				revoked := map[string]*turn.Context{"outer": w.(*Response).turn, "inner": inner.turn}[which]
-				err := inner.Serve(caddyhttp.HandlerFunc(func(iw http.ResponseWriter, r *http.Request) error {
-					_, _ = iw.Write(make([]byte, 5000))
-					revoked.Revoke(errRevoked)
-					<-r.Context().Done()
-					time.Sleep(100 * time.Millisecond) // so that what blocks on the client would be interrupted
-					return nil
-				}), r)
-				inner.turn.End()
-				return inner.Deliver(err)
-			}
-			wantReplaced(t, s)
 		})
 	}
 }
