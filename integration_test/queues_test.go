@@ -61,25 +61,6 @@ func TestHostilePrefixes(t *testing.T) {
 	}
 }
 
-// Bug: other processes ignored tickets of queues whose names began like the engine's own
-// files, so two processes each admitted one request.
-func TestOwnFileNamesAsPrefix(t *testing.T) {
-	t.Parallel()
-	one := startQueue(t, "prefix {query.prefix}")
-	other := one.another()
-	for _, prefix := range []string{".orderly-owner-", ".orderly-evict-", ".orderly-trial-"} {
-		first := one.getting("/?gate&name=first" + prefix + "&prefix=" + prefix)
-		one.AwaitEntry("first" + prefix)
-		second := other.getting("/?name=second" + prefix + "&prefix=" + prefix)
-		one.awaitTickets(2)
-		one.WantNever("second" + prefix)
-		one.Open("first" + prefix)
-		one.wantServed(first, second)
-		one.awaitTickets(0)
-	}
-	one.WantAlone()
-}
-
 // An unknown placeholder is replaced by an empty text, and the request is served.
 func TestUnknownPlaceholderInPrefix(t *testing.T) {
 	t.Parallel()
