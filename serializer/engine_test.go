@@ -76,23 +76,6 @@ func TestFull(t *testing.T) {
 	})
 }
 
-// Of many that come at once, the first enters, and after it only the last.
-func TestDropOldestBurst(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		holder := enter(t, e, latest(1))
-		var burst []*waiter
-		for range 100 {
-			burst = append(burst, start(e, latest(1)))
-		}
-		for _, w := range burst[:99] {
-			w.refused(t, serializer.ReasonSuperseded, serializer.ErrSuperseded)
-		}
-		burst[99].waits(t, e)
-		holder.Leave()
-		burst[99].enters(t).Leave()
-	})
-}
-
 // When a writer is superseded, the readers behind it enter beside those inside.
 func TestDropWriter(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
