@@ -1,7 +1,6 @@
 package test
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -12,17 +11,11 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // site is a Caddyfile with one site.
 func site(addr, directives string) string { return "http://" + addr + " {\n" + directives + "\n}\n" }
-
-// etcdEngine configures an engine that uses one member.
-func etcdEngine(m *testetcd.Member) string {
-	return "engine etcd {\nendpoints " + m.URL + "\nttl 3s\n}"
-}
 
 // If its cluster is unreachable, Caddy loads its configuration and refuses requests with
 // 503. It serves once the cluster is reachable. Several Caddys share the queue. A reload
@@ -31,7 +24,7 @@ func TestCaddy(t *testing.T) {
 	t.Parallel()
 	m := testetcd.New(t)
 	directives := func(timeout string) string {
-		return "serialize {\ntimeout " + timeout + "\n" + etcdEngine(m) + "\n}\nrespond {http.serialize.token}"
+		return "serialize {\ntimeout " + timeout + "\nengine etcd {\nendpoints " + m.URL + "\nttl 3s\n}\n}\nrespond {http.serialize.token}"
 	}
 	addrs := []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
 	var caddys []*testcaddy.Server
@@ -79,31 +72,6 @@ func TestCaddy(t *testing.T) {
 	}
 }
 
-// queues reads the queues from the admin API.
-func queues(t *testing.T, caddy *testcaddy.Server) (queues []serializer.QueueState) {
-	t.Helper()
-	a := testcaddy.Get(t, "http://"+caddy.Admin+"/serialize/queues")
-	if err := json.Unmarshal([]byte(a.Text), &queues); err != nil {
-		t.Fatalf("%v in %s", err, a.Text)
-	}
-	return queues
-}
-
-// awaitTickets waits until all queues together have a number of tickets.
-func awaitTickets(t *testing.T, caddy *testcaddy.Server, want int) {
-	t.Helper()
-	wait.Eventually(t, fmt.Sprintf("there are %d tickets", want), func() error {
-		n := 0
-		for _, q := range queues(t, caddy) {
-			n += len(q.Tickets)
-		}
-		if n != want {
-			return fmt.Errorf("there are %d", n)
-		}
-		return nil
-	})
-}
-
 // greater parses a token, and checks that it has grown.
 func greater(t *testing.T, text string, last uint64) uint64 {
 	t.Helper()
@@ -146,37 +114,5 @@ func TestNestedWithOtherSettings(t *testing.T) {
 				t.Errorf("%s %s: the request waited for itself", a.Status, a.Text)
 			}
 		})
-	}
-}
-
-// Blocks with the same namespace and different ttl have separate engines, each with a
-// lease. Bug: the admin API listed each queue once for each of them.
-func TestQueueOfTwoEnginesListedOnce(t *testing.T) {
-	t.Parallel()
-	m, upstream, addr := testetcd.Start(t), testcaddy.NewGatedUpstream(t), testcaddy.ReserveAddr(t)
-	block := func(path, ttl string) string {
-		return fmt.Sprintf("handle %s {\nserialize {\nprefix two_\nengine etcd {\nendpoints %s\nttl %s\n}\n}\nreverse_proxy %s\n}\n", path, m.URL, ttl, upstream.Addr)
-	}
-	caddy := testcaddy.Start(t, site(addr, block("/a", "3s")+block("/b", "4s")))
-	awaitLeases(t, m.Client(t), 2)
-	var answers []<-chan testcaddy.Answer
-	for i, path := range []string{"/a", "/b"} {
-		answers = append(answers, testcaddy.Send(t, http.MethodGet, "http://"+addr+path, ""))
-		awaitTickets(t, caddy, i+1)
-	}
-	listed := queues(t, caddy)
-	if len(listed) != 1 || listed[0].Prefix != "two_" || listed[0].Inside != 1 || listed[0].Waiting != 1 {
-		t.Errorf("listed as %+v", listed)
-	}
-	for _, ticket := range listed[0].Tickets {
-		if ticket.Request == nil {
-			t.Errorf("ticket %s is listed without its request", ticket.Token)
-		}
-	}
-	for _, a := range answers {
-		upstream.Next().Leave()
-		if a := testcaddy.Await(t, a); a.StatusCode != http.StatusOK {
-			t.Errorf("answered with %s", a.Status)
-		}
 	}
 }
