@@ -74,58 +74,28 @@ func (q *queue) enter() serializer.Turn {
 	return turn
 }
 
-// page gives a browser the page. It has not come back yet.
-func (q *queue) page() *Ticket {
+// asked gives a browser the page. It comes again, and its script asks for the place once.
+func (q *queue) asked() *Ticket {
 	q.Helper()
 	t, err := q.join(q.Context(), q.visit(new(request)))
 	if err != nil {
 		q.Fatal(err)
 	}
 	q.want(t, errWaiting)
-	return t
-}
-
-// proven gives a browser the page, which comes again without a script.
-func (q *queue) proven() *Ticket {
-	q.Helper()
-	t := q.page()
 	t.proven.Store(true)
 	q.want(t, errWaiting)
-	return t
-}
-
-// asked gives a browser the page, whose script asks for the place once.
-func (q *queue) asked() *Ticket {
-	q.Helper()
-	t := q.proven()
 	if t.await(q.Context(), askTime) {
 		q.Error("the page is to reload before its turn")
 	}
 	return t
 }
 
-// want claims a ticket, and expects an error, or none.
-func (q *queue) want(t *Ticket, want error) serializer.Turn {
+// want claims a ticket, and expects an error.
+func (q *queue) want(t *Ticket, want error) {
 	q.Helper()
-	turn, err := t.claim(q.visit(new(request)))
-	if !errors.Is(err, want) {
+	if _, err := t.claim(q.visit(new(request))); !errors.Is(err, want) {
 		q.Fatalf("claiming: %v; expected %v", err, want)
 	}
-	return turn
-}
-
-// idle leaves a turn, and returns how long it takes until the next request with a
-// connection enters.
-func (q *queue) idle(inside serializer.Turn) time.Duration {
-	q.Helper()
-	entered := make(chan serializer.Turn)
-	go func() { entered <- q.enter() }()
-	synctest.Wait()
-	left := time.Now()
-	inside.Leave()
-	turn := <-entered
-	defer turn.Leave()
-	return time.Since(left)
 }
 
 // Questions do not keep a turn that nobody claims.
@@ -139,9 +109,16 @@ func TestTurnIsNotProlongedForEver(t *testing.T) {
 				time.Sleep(100 * time.Millisecond)
 			}
 		}()
-		if idle := q.idle(inside); idle < awayTime || idle > askTime+awayTime {
+		entered := make(chan serializer.Turn)
+		go func() { entered <- q.enter() }() // the next one
+		synctest.Wait()
+		left := time.Now()
+		inside.Leave()
+		turn := <-entered
+		if idle := time.Since(left); idle < awayTime || idle > askTime+awayTime {
 			q.Errorf("the turn waits for %v", idle)
 		}
+		turn.Leave()
 		stop()
 	})
 }
