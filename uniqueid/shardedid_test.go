@@ -85,19 +85,3 @@ func TestShardsOutOfRange(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
-
-// What is made for a number of shards can be read with and without it.
-func TestShardedIDProperty(t *testing.T) {
-	for shards := 1; shards <= MaxShards; shards = shards*3 + 1 {
-		for micros := int64(1.7e15); micros < 1.7e15+1e6; micros += 7919 {
-			id := makeShardedID(micros, uint16(micros), uint32(shards))
-			parsed, err := ParseShardedID(id.String())
-			if err != nil || parsed != id {
-				t.Fatalf("%d shards: %v is read as %v, %v", shards, id, parsed, err)
-			}
-			if _, err := ParseShardedIDOf(id.String(), shards); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-}

@@ -74,6 +74,7 @@ func TestShardedIDVectors(t *testing.T) {
 		{0x9f3c, 0x4aa5c7f2c2d33, 4, "39f3c4aa5c7f2c2d33"},
 		{0x00aa, 0x4aa5c7f2c2d51, 10, "300aa4aa5c7f2c2d51"},
 		{0x0000, 0x4aa5c7f2c2d4a, 16, "1000004aa5c7f2c2d4a"},
+		{0xffff, 0x4aa5c7f2f423f, MaxShards, "999999ffff4aa5c7f2f423f"},
 	} {
 		at := time.Unix(int64(tt.time>>20), int64(tt.time&(1<<20-1))*1000)
 		id := makeShardedID(at.UnixMicro(), tt.random, uint32(tt.shards))
