@@ -111,31 +111,10 @@ func TestNumbersAfterGuardOfStopped(t *testing.T) {
 	}
 }
 
-// Arrivals wait for an unowned file; once it is gone, the next one enters at once. Others,
-// who share the queue by their rule, wait as well.
-func TestUnownedFileIsWaitedFor(t *testing.T) {
-	for label, rule := range map[string]serializer.Rule{"alone": {}, "shared": {Shared: true}} {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			path := touch(t, dir, unownedName("a_"))
-			e := open(t, dir)
-			a := arrival("a_")
-			a.Rule = rule
-			next := startedFor(e, a)
-			stillWaits(t, next, "the unowned file is first")
-			if q := queueOf(t, e, "a_"); len(q.Tickets) != 2 || q.Tickets[0].Alive == nil || *q.Tickets[0].Alive {
-				t.Errorf("the queue is %+v", q)
-			}
-			remove(t, path)
-			get(t, next).Leave()
-		})
-	}
-}
-
-// The age of an unowned file counts from its last change. Bug: the five minutes began anew
-// with each process, although the file was an hour old. Bug: they counted from the last
-// change of its inode, so a file that was copied or unpacked with its old time was young.
+// Arrivals, also readers, wait for an unowned file until it counts as abandoned. Its age
+// counts from its last change. Bug: the five minutes began anew with each process, although
+// the file was an hour old. Bug: they counted from the last change of its inode, so a file
+// that was copied or unpacked with its old time was young.
 func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -148,8 +127,13 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 		t.Error("an old file was not taken as abandoned")
 	}
 	path = touch(t, dir, unownedName("a_"))
-	next := started(e, "a_")
-	stillWaits(t, next, "the file is young")
+	reader := arrival("a_")
+	reader.Rule.Shared = true
+	next := startedFor(e, reader)
+	stillWaits(t, next, "the file is young, and nobody knows its rule")
+	if q := queueOf(t, e, "a_"); len(q.Tickets) != 2 || q.Tickets[0].Alive == nil || *q.Tickets[0].Alive {
+		t.Errorf("the queue is %+v", q)
+	}
 	must(t, os.Chtimes(path, hourOld, hourOld))
 	get(t, next).Leave()
 }

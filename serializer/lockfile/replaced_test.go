@@ -111,22 +111,6 @@ func TestDirectoryPutBackAndReplaced(t *testing.T) {
 	}
 }
 
-// Bug: an owner's second file, after somebody had removed the first, was gone before another
-// process had opened it. That process waited for ever for a ticket that it saw last.
-func TestOwnerFileLostBeforeMove(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	one, two := open(t, dir), open(t, dir)
-	turn := enter(t, one, "a_")
-	next := joined(t, two, "a_")
-	removeOwners(t, dir)
-	turn.Leave()
-	get(t, next).Leave()
-	movedAway(t, dir)
-	enter(t, one, "a_").Leave()
-	enter(t, two, "a_").Leave()
-}
-
 // An engine that is closed while it waits for an old directory's turns refuses.
 func TestCloseWhileReplaced(t *testing.T) {
 	t.Parallel()
