@@ -1,11 +1,17 @@
 package serializer_test
 
 import (
+	"context"
 	"runtime/debug"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The cost of a turn hardly depends on the number of waiters. The remaining difference is
@@ -32,4 +38,36 @@ func processorTime() time.Duration {
 	var u unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// turnsOf takes turns until so many have passed, and returns what each took, by a clock. A
+// holder that leaves joins the queue again.
+func turnsOf(t *testing.T, e *serializer.Engine, waiting int, clock func() time.Duration) time.Duration {
+	const counted = 2000
+	holder := enter(t, e, arrival())
+	over, end := context.WithCancel(t.Context())
+	defer end()
+	var used time.Duration
+	var began, passed atomic.Int64
+	var done sync.WaitGroup
+	for range waiting {
+		done.Go(func() {
+			for over.Err() == nil {
+				turn, err := e.Enter(over, arrival())
+				if err != nil {
+					return
+				}
+				if passed.Add(1) == counted {
+					used = clock() - time.Duration(began.Load())
+					end()
+				}
+				turn.Leave()
+			}
+		})
+	}
+	wait.Until(t, "all wait", func() bool { _, n := e.Count("a_"); return n == waiting })
+	began.Store(int64(clock()))
+	holder.Leave()
+	done.Wait()
+	return used / counted
 }

@@ -1,25 +1,16 @@
+//go:build !race
+
 package serializer_test
 
 import (
-	"context"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// These tests keep the engine cheap. They count what does not depend on the machine, and
-// compare times only with others of the same run. The command in the folder bench measures
-// the figures themselves.
-
-// The bounds are the current values, so that a new allocation is noticed.
+// The bounds are the current values, so that a new allocation is noticed. The race detector
+// allocates, too.
 func TestAllocationsOfATurn(t *testing.T) {
-	if raceDetector {
-		return // the race detector allocates, too
-	}
 	reader := ruled(serializer.Rule{Shared: true})
 	reader.Timeout = 0
 	for name, c := range map[string]struct {
@@ -41,36 +32,4 @@ func TestAllocationsOfATurn(t *testing.T) {
 			t.Errorf("%s: a turn allocates %.1f times, more than %.0f", name, n, c.most)
 		}
 	}
-}
-
-// turnsOf takes turns until so many have passed, and returns what each took, by a clock. A
-// holder that leaves joins the queue again.
-func turnsOf(t *testing.T, e *serializer.Engine, waiting int, clock func() time.Duration) time.Duration {
-	const counted = 2000
-	holder := enter(t, e, arrival())
-	over, end := context.WithCancel(t.Context())
-	defer end()
-	var used time.Duration
-	var began, passed atomic.Int64
-	var done sync.WaitGroup
-	for range waiting {
-		done.Go(func() {
-			for over.Err() == nil {
-				turn, err := e.Enter(over, arrival())
-				if err != nil {
-					return
-				}
-				if passed.Add(1) == counted {
-					used = clock() - time.Duration(began.Load())
-					end()
-				}
-				turn.Leave()
-			}
-		})
-	}
-	wait.Until(t, "all wait", func() bool { _, n := e.Count("a_"); return n == waiting })
-	began.Store(int64(clock()))
-	holder.Leave()
-	done.Wait()
-	return used / counted
 }

@@ -1,5 +1,0 @@
-//go:build !race
-
-package serializer_test
-
-const raceDetector = false
