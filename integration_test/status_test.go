@@ -41,15 +41,6 @@ func TestStatusTellsOfQueues(t *testing.T) {
 	c.wantStatus(">refusing<", "2 entered")
 }
 
-// The page shows the requests of browsers that wait without a connection.
-func TestStatusShowsPlacesOfBrowsers(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: statusPage + waitingSite("after 0\nhold 10m", "")})
-	c.occupy("first")
-	newVisitor(c).waits("mine")
-	c.wantStatus(c.host() + "/mine")
-}
-
 func TestStatusAnswers(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: statusPage + behindQueue("prefix `<!--<script>alert(1)`")})
