@@ -145,20 +145,6 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// A remote ticket that is reported late, before a local one that is inside, counts as inside.
-// Nobody is sent out.
-func TestLateTicketBeforeLocalOne(t *testing.T) {
-	var q Queue[*ticket]
-	ours := &ticket{number: 5, local: true}
-	q.Insert(ours)
-	q.Admit()
-	late := &ticket{number: 3}
-	q.Insert(late)
-	if !ours.Admitted() || !late.Admitted() || q.inside != 2 || q.LocalInside() != 1 || q.first != late {
-		t.Errorf("%d inside, %d of ours", q.inside, q.LocalInside())
-	}
-}
-
 // Tickets come and go in any order, and the queue is paused at times. The list is in order,
 // the counts are those of the tickets, and the border admits what the rule admits.
 func TestQueueAgainstModel(t *testing.T) {
