@@ -47,21 +47,6 @@ func TestUniqueIDBlocks(t *testing.T) {
 	}
 }
 
-// One goroutine at a time counts in order, on whichever core.
-func TestUniqueIDCountsInOrder(t *testing.T) {
-	gen := newUniqueIDs(t, Classic)
-	arrival := time.Unix(1.7e9, 0)
-	last := gen.New(arrival).Fields().Counter
-	for range 1000 {
-		next := make(chan uint16)
-		go func() { next <- gen.New(arrival).Fields().Counter }()
-		if counter := <-next; counter != last+1 {
-			t.Fatalf("counter %d after %d", counter, last)
-		}
-		last++
-	}
-}
-
 func TestUniqueIDCounterStartsAtRandom(t *testing.T) {
 	starts := map[uint16]bool{}
 	for range 20 {
