@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -29,20 +28,6 @@ func TestSettingsAreDocumented(t *testing.T) {
 		}
 		if !strings.Contains(string(text), "\n### "+s.name+"\n") {
 			t.Errorf("docs/directives.md has no section about %s", s.name)
-		}
-	}
-}
-
-// Each setting is a JSON field.
-func TestSettingsAreFields(t *testing.T) {
-	fields := make(map[string]bool)
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[Handler]()) {
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		fields[name] = true
-	}
-	for _, s := range settings {
-		if !fields[s.name] {
-			t.Errorf("there is no JSON field %s", s.name)
 		}
 	}
 }
