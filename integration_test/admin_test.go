@@ -151,29 +151,6 @@ func TestAdminRefusesNonsense(t *testing.T) {
 	}
 }
 
-// Names with slashes, percent signs and letters beyond ASCII work.
-func TestAdminFindsQueuesWithOddNames(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, `prefix "u {query.u}_"`)
-	for i, user := range []string{"..%2F..%2Fetc", "%25", "%C3%A4", "a%20b", "%3Fx=1%23y"} {
-		name := fmt.Sprint(i)
-		answer := c.getting("/?gate&name=" + name + "&u=" + user)
-		c.AwaitEntry(name)
-		queues := c.queues()
-		if len(queues) != 1 {
-			t.Fatalf("queues are %+v; expected one", queues)
-		}
-		var same serializer.QueueState
-		decodeInto(t, c.Ask(c.path(queues[0].Prefix)), &same)
-		if same.Prefix != queues[0].Prefix || len(same.Tickets) != 1 {
-			t.Errorf("for user %s: queue is %+v; expected %+v", user, same, queues[0])
-		}
-		c.Open(name)
-		c.wantServed(answer)
-		c.awaitTickets(0)
-	}
-}
-
 // Tickets are evicted by the API and by the command, which asks before one that is inside.
 func TestEvict(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
