@@ -68,6 +68,7 @@ func TestClientHangsUpWaiting(t *testing.T) {
 		"GET":                                 {"1.1", "GET", 0, false, ""},
 		"GET, HTTP/2":                         {"2", "GET", 0, false, ""},
 		"GET, inside another queue":           {"1.1", "GET", 0, false, "prefix {query.name}_"},
+		"browser, inside another queue":       {"1.1", "GET", 0, false, "prefix {query.name}_"}, // bug: it waited on for its page
 		"POST":                                {"1.1", "POST", 5, false, ""},
 		"POST, chunked":                       {"1.1", "POST", 5, true, ""},
 		"POST, chunked, HTTP/2":               {"2", "POST", 5, true, ""},
@@ -77,7 +78,11 @@ func TestClientHangsUpWaiting(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			site, tickets := behindQueue("buffer 16KiB"), 1 // of a request
+			site, tickets := behindQueue("buffer 16KiB\nwaiting_page {\nafter 30s\n}"), 1 // of a request
+			var header []string
+			if strings.HasPrefix(name, "browser") {
+				header = navigation
+			}
 			if test.around != "" {
 				site, tickets = "route {\nserialize {\npath {$DIR}\n"+test.around+"\n}\n"+site+"\n}", 2
 			}
@@ -92,7 +97,7 @@ func TestClientHangsUpWaiting(t *testing.T) {
 				}
 				ctx, hangUp := context.WithCancel(t.Context())
 				waiting := inBackground(func() testcaddy.Answer {
-					return doContext(ctx, newClient(t, test.version), test.method, c.url+"/?name=waiting", body)
+					return doContext(ctx, newClient(t, test.version), test.method, c.url+"/?name=waiting", body, header...)
 				})
 				c.awaitTickets(2 * tickets)
 				hangUp()

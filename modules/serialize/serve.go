@@ -235,7 +235,9 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 // browser gets the page, and comes again.
 func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	engine, taken, err := registered.browsers.Wait(w, r, &waitingpage.Visit{
+	ctx, stop := v.waiting(r)
+	defer stop()
+	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Visit{
 		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
 		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
 	})
@@ -246,12 +248,17 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	return v.take(taken)
 }
 
+// waiting is the context in which the request waits.
+func (v *visit) waiting(r *http.Request) (ctx context.Context, stop func()) {
+	return v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
+}
+
 // enter is apart from wait because thousands of requests may wait here: an arrival is
 // large, and is on no other stack.
 //
 //go:noinline
 func (v *visit) enter(r *http.Request) error {
-	ctx, stop := v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
+	ctx, stop := v.waiting(r)
 	defer stop()
 	taken, err := v.engine.Enter(ctx, v.arrival(r))
 	if err != nil {

@@ -134,15 +134,17 @@ func (d *directory) leave() error {
 	return nil
 }
 
-// checkEmptyLocked returns an error if there are tickets in the directory.
+// checkEmptyLocked returns an error if there are or may be tickets in the directory.
 func (d *directory) checkEmptyLocked() error {
-	err := d.syncLocked()
+	if err := cmp.Or(d.syncLocked(), d.auditLocked()); err != nil {
+		return err
+	}
 	standing := len(d.remote) > 0
 	for _, t := range d.local {
 		standing = standing || d.own.State(t.Ref, t.Number).Stands()
 	}
 	if standing {
-		return cmp.Or(err, d.failed("waiting for those who have a ticket in", "", dir.ErrReplaced))
+		return d.failed("waiting for those who have a ticket in", "", dir.ErrReplaced)
 	}
 	return nil
 }

@@ -121,14 +121,15 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 	return find(*s.current.Load().owners.Load(), t.Number, t.Key).State == owner.Inside
 }
 
-// Sync implements [serializer.Store]. It also fails if nobody could take a ticket, because the
-// path does not lead to a directory, or because this user may not use it.
+// Sync implements [serializer.Store]. It also fails if nobody could take a ticket, because
+// what is at the path cannot be opened, or because this user may not use the directory.
 func (s *Store) Sync(context.Context) error {
 	err := s.moveOn()
-	if denied := unix.Access(s.path, unix.W_OK|unix.X_OK); err == nil && denied != nil && denied != unix.ENOENT {
+	d := s.current.Load()
+	if denied := unix.Access(s.path, unix.W_OK|unix.X_OK); err == nil && denied != nil && d.sys.Here() {
 		err = s.failed("using lock directory", s.path, denied)
 	}
-	return cmp.Or(err, s.current.Load().sync())
+	return cmp.Or(err, d.sync())
 }
 
 // moveOn opens the directory that has taken the place of this one, if nobody is issuing

@@ -25,6 +25,25 @@ func movedAway(t testing.TB, dir string) (old string) {
 	return old
 }
 
+// Bug: who did not know a ticket, because its file was removed while its process was stopped,
+// went on in a directory that replaced the first, beside the ticket's holder.
+func TestDirectoryReplacedBeforeFileIsPutBack(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "locks")
+	holder := open(t, dir)
+	turn := enter(t, holder, "a_")
+	hear := holder.deaf()
+	must(t, os.Remove(filepath.Join(dir, filesWith(t, dir, "a_")[0])))
+	next := started(open(t, dir), "a_")
+	stillWaits(t, next, "the holder's ticket is out")
+	movedAway(t, dir)
+	must(t, os.Mkdir(dir, 0o700))
+	stillWaits(t, next, "the holder is inside")
+	hear()
+	turn.Leave()
+	get(t, next).Leave()
+}
+
 // Bug: a pause was acknowledged that lay in a directory which had been moved away.
 func TestPauseInMovedDirectory(t *testing.T) {
 	t.Parallel()
@@ -35,6 +54,13 @@ func TestPauseInMovedDirectory(t *testing.T) {
 		t.Errorf("the pause ended with %v", err)
 	}
 	must(t, os.Rename(old, dir))
+	// Bug: in a directory that was replaced, it could not be resumed.
+	must(t, e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)))
+	waiter := joined(t, e, "b_")
+	movedAway(t, dir)
+	must(t, os.Mkdir(dir, 0o700))
+	must(t, e.Resume(t.Context(), "b_"))
+	get(t, waiter).Leave()
 	must(t, e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)))
 }
 

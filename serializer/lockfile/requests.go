@@ -39,8 +39,8 @@ func (s *Store) setPause(ctx context.Context, queue, file string) error {
 		return err
 	}
 	d := s.current.Load()
-	if !d.sys.Here() {
-		return d.failed("pausing and resuming queues in", "", dir.ErrReplaced)
+	if file != "" && !d.sys.Here() {
+		return d.failed("pausing queues in", "", dir.ErrReplaced)
 	}
 	d.syncing.Lock()
 	defer d.syncing.Unlock()

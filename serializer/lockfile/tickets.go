@@ -112,7 +112,7 @@ func (d *directory) checkTicketsLocked() {
 // checkUnownedLocked takes out an unowned file that is gone or too old.
 func (d *directory) checkUnownedLocked(r *remoteTicket) {
 	info, err := d.sys.Info(r.Key)
-	if err == nil && info.Links == 1 && !info.Changed.Equal(r.changed) { // a link to an owner's file changes with its tickets
+	if err == nil && r.by == nil && info.Links == 1 && !info.Changed.Equal(r.changed) { // a link to an owner's file changes with its tickets
 		r.date(info)
 	}
 	switch age := time.Since(r.since); {

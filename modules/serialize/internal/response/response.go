@@ -224,7 +224,7 @@ func (b *Response) Deliver(err error) error {
 	switch {
 	case revoked != nil && (b.state == keeping || !b.turn.Sent()):
 		b.kept.before.restore(b.w.Header())
-		if b.major == 1 && b.uploads() {
+		if b.major == 1 && (b.uploads() || b.turn.ReadsCut()) {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)

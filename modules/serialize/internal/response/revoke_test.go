@@ -191,3 +191,17 @@ func TestRevokedAfterTheTurn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Bug: if the body ended at the moment in which its reads were cut, the connection was kept,
+// and its next request got 499: net/http took the client for gone.
+func TestConnectionEndsAfterCutReads(t *testing.T) {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/", strings.NewReader("x"))
+	b := begin(w, r, 1000, false)
+	b.turn.Revoke(io.EOF)
+	b.turn.CutReads(w, 1)
+	_, _ = io.ReadAll(r.Body)
+	b.turn.End()
+	if err := b.Deliver(nil); err == nil || w.Header().Get("Connection") != "close" {
+		t.Errorf("error %v, header %v", err, w.Header())
+	}
+}

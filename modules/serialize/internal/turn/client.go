@@ -16,14 +16,14 @@ import (
 func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 	ctx := r.Context()
 	s, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && s.ReadMinRate <= 0 && s.WriteMinRate <= 0 {
+	reader, writer := caddyhttp.IdleTimeoutsFromContext(ctx) // of the server, or of the directive timeouts
+	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && reader == nil && writer == nil {
 		return func() {}
 	}
 	stopped, client := time.Now(), Client(w)
 	_ = client.SetReadDeadline(time.Time{}) // an error: there are none
 	_ = client.SetWriteDeadline(time.Time{})
 	return func() {
-		reader, writer := caddyhttp.IdleTimeoutsFromContext(ctx)
 		if reader != nil {
 			move(&reader.Deadline, time.Since(stopped))
 		}
@@ -85,11 +85,14 @@ const stuckTime = time.Second
 // CutReads ends a read of the body, since the context has ended. net/http takes that for
 // the end of an HTTP/1 client, which is still there and waits for its answer.
 func (c *Context) CutReads(w http.ResponseWriter, major int) {
-	if first := c.outermost(); major == 1 && first.outer.Err() == nil {
-		first.after = context.WithoutCancel(first.outer)
+	if major == 1 && c.Request().Err() == nil {
+		c.outermost().cut.Store(true)
 	}
 	_ = Client(w).SetReadDeadline(Past)
 }
+
+// ReadsCut reports whether reads of the body of an HTTP/1 request were ended.
+func (c *Context) ReadsCut() bool { return c.outermost().cut.Load() }
 
 // CutWrites ends a write to the client, since the context has ended. Over HTTP/2, it resets
 // the stream, even if nothing is written. A client that reads nothing at all keeps the reset

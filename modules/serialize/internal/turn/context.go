@@ -19,7 +19,6 @@ type Context struct {
 	around *Context // the turn that the request holds already, in another queue, or nil
 	outer  context.Context
 	inside context.Context // of the next handlers
-	after  context.Context // of error routes
 	cancel context.CancelCauseFunc
 
 	// OutlivesClient reports whether the handlers go on when the client has gone.
@@ -27,6 +26,7 @@ type Context struct {
 
 	ending  sync.Mutex    // keeps the turn from ending during an interruption
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
+	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
@@ -49,7 +49,7 @@ type Revocation struct {
 // must not enter before the script has ended. It never outlives the turn around it: the one
 // that the request has taken last of those that it holds already, or nil.
 func (c *Context) Init(r *http.Request, finish bool, around *Context) {
-	c.around, c.outer, c.after, c.OutlivesClient = around, r.Context(), r.Context(), finish
+	c.around, c.outer, c.OutlivesClient = around, r.Context(), finish
 	parent := c.outer
 	if finish {
 		parent = context.WithoutCancel(parent)
@@ -187,7 +187,10 @@ func (c *Context) interruptOnce(cut func()) (again bool) {
 
 func (c *Context) current() context.Context {
 	if c.Over() {
-		return c.after
+		if c.cut.Load() { // net/http takes the client for gone
+			return context.WithoutCancel(c.outer)
+		}
+		return c.outer
 	}
 	return c.inside
 }
