@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -19,8 +20,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/internal/filelock"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
 // helper is another process of a test. It becomes a user, opens an engine and says "open".
@@ -138,6 +141,7 @@ func (h *helper) clock() time.Time {
 // process is a running helper.
 type process struct {
 	*exec.Cmd
+	dir   string
 	stdin io.WriteCloser
 	lines chan string
 }
@@ -171,7 +175,7 @@ func (h helper) run(t testing.TB) *process {
 	t.Helper()
 	text, err := json.Marshal(h)
 	must(t, err)
-	p := &process{Cmd: exec.Command(os.Args[0]), lines: make(chan string, 10)}
+	p := &process{Cmd: exec.Command(os.Args[0]), dir: h.Dir, lines: make(chan string, 10)}
 	p.Env = append(os.Environ(), helperEnv+"="+string(text))
 	p.Stderr = os.Stderr
 	if h.Deaf { // limits of its own, which it may lower
@@ -248,11 +252,24 @@ func (p *process) leave(t testing.TB) {
 	p.says(t, "left")
 }
 
-// halt stops a process as SIGSTOP does.
+// halt stops a process that is inside. It may still have the guard for a moment, and others
+// would wait for that.
 func (p *process) halt(t testing.TB) {
 	t.Helper()
-	p.signal(t, syscall.SIGSTOP)
-	p.halted(t)
+	wait.Until(t, "the process has stopped without the guard", func() bool {
+		p.signal(t, syscall.SIGSTOP)
+		p.halted(t)
+		guard, err := os.Open(filepath.Join(p.dir, name.Guard))
+		if err != nil {
+			return true
+		}
+		defer guard.Close()
+		if free, err := filelock.Try(guard.Fd(), filelock.Shared); free || err != nil {
+			return true
+		}
+		p.signal(t, syscall.SIGCONT)
+		return false
+	})
 }
 
 func (p *process) signal(t testing.TB, s syscall.Signal) {

@@ -24,6 +24,9 @@ func (q *Request) Placeholder(name string) (any, bool) {
 	case name == "wait_ms" && decided:
 		return waitMS(q.Waited), true
 	case name == "token" && decided:
+		if q.Token == 0 { // it was refused without a ticket
+			return nil, true
+		}
 		return q.token(), true
 	}
 	return nil, false
