@@ -121,9 +121,8 @@ func withPort(address string) (string, error) {
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 	client.SetLogger(clientLog{})
-	o := e.options
-	o.Log = log
-	return redis.Open(o)
+	e.options.Log = log
+	return redis.Open(e.options)
 }
 
 // clientLog receives what the client library logs about connections. It has one log for the
