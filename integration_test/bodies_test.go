@@ -151,14 +151,14 @@ func TestUnreadStreamedBody(t *testing.T) {
 }
 
 // A request that asks for incremental forwarding (RFC 10036) is refused, unless its queue
-// streams bodies.
+// streams bodies. Bug: it got neither Retry-After nor the error_response.
 func TestIncremental(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		buffer, value string
 		status        int
 	}{{"off", "?1", 200}, {"64KiB", "?0", 200}, {"64KiB", "?1", 503}} {
-		c := startQueue(t, "buffer "+test.buffer)
+		c := startQueue(t, "error_response text/plain busy\nbuffer "+test.buffer)
 		c.get("/?name=empty", "Incremental", test.value).Want(t, test.status) // bug: it passed without a body
 		r := do(newClient(t, "1.1"), "POST", c.url+"/?name=asks", "x", "Incremental", test.value).Want(t, test.status)
 		if test.status == 200 {
@@ -166,6 +166,9 @@ func TestIncremental(t *testing.T) {
 		}
 		if got := r.Header.Get("Proxy-Status"); !strings.HasSuffix(got, "; error=incremental_refused") {
 			t.Errorf("Proxy-Status is %q", got)
+		}
+		if wantRetryAfter(t, r); r.Text != "busy" {
+			t.Errorf("answered %q", r.Text)
 		}
 		c.WantNever("asks")
 	}

@@ -134,7 +134,9 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 	s.report.Stricter(&v.about, held, mine)
 	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
 		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
-	return earlier.failure
+	v.failure = earlier.failure
+	v.retryLater(w)
+	return v.answerRefusal(w)
 }
 
 // register makes the visit the request's latest one. The placeholders of the request answer
@@ -312,19 +314,36 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
 		v.failure = caddyhttp.Error(body.StatusClientClosed, err)
-		return v.failure
+		v.retryLater(w)
+		return v.answerRefusal(w)
 	}
 	status := s.ErrorCode
 	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
-	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
-	v.about.Reason, v.about.Position, v.about.Paused = refused.Reason, refused.Position, pausedUntil != nil
-	v.about.Token = refused.Token
+	v.about.Reason, v.about.Position, v.about.Token = refused.Reason, refused.Position, refused.Token
 	v.failure = caddyhttp.Error(status, err)
+	v.retryLater(w)
 	s.report.Refused(&v.about, status, refused.Err)
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, refused.Position, s.capacity, pausedUntil, time.Now()))
 	return v.answerRefusal(w)
+}
+
+// clientsFault reports whether no queue has refused the request: its client has gone, or its
+// body cannot be read.
+func (v *visit) clientsFault() bool {
+	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
+	return v.about.Reason == "" && failure.StatusCode < 500
+}
+
+// retryLater tells the client of a refused request when to try again.
+func (v *visit) retryLater(w http.ResponseWriter) {
+	if v.clientsFault() {
+		return
+	}
+	s := v.handler
+	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
+	v.about.Paused = pausedUntil != nil
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, pausedUntil, time.Now()))
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -347,7 +366,7 @@ func refusalOf(err error) *serializer.Refused {
 // Then this handler may have another `error_response`; the status stays the same.
 func (v *visit) answerRefusal(w http.ResponseWriter) error {
 	answer := v.handler.ErrorResponse
-	if answer == nil || v.about.Reason == "" {
+	if answer == nil || v.clientsFault() {
 		return v.failure
 	}
 	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
