@@ -35,6 +35,14 @@ type Body struct {
 // Limits are how many bytes of a body are read into memory, and then into a file.
 type Limits struct{ Memory, Disk int64 }
 
+// check returns an error if a body of a length is too large.
+func (l Limits) check(length int64) error {
+	if length > l.Memory+l.Disk {
+		return fmt.Errorf("%w: it has %d bytes", ErrTooLarge, length)
+	}
+	return nil
+}
+
 // Why a body could not be read, if it was not the client.
 var (
 	ErrTooLarge = errors.New("the request body is too large")
@@ -50,8 +58,11 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 	if None(r) || isWebSocket(r) {
 		return nil, nil
 	}
-	if _, ok := r.Body.(*Body); ok {
-		return nil, nil // an outer queue has read it
+	if outer, ok := r.Body.(*Body); ok { // an outer queue has read it
+		if err := limits.check(outer.size); err != nil {
+			return nil, failure(r.Context(), err)
+		}
+		return nil, nil
 	}
 	b := &Body{Closer: r.Body}
 	b.mu.Lock() // nobody else has it yet
@@ -95,8 +106,8 @@ func failure(ctx context.Context, err error) error {
 
 // fillLocked reads the client's body.
 func (b *Body) fillLocked(r *http.Request, limits Limits) error {
-	if r.ContentLength > limits.Memory+limits.Disk {
-		return fmt.Errorf("%w: it has %d bytes", ErrTooLarge, r.ContentLength)
+	if err := limits.check(r.ContentLength); err != nil {
+		return err
 	}
 	err := b.fillMemoryLocked(r, limits.Memory)
 	if err == nil && b.size > limits.Memory && limits.Disk > 0 {

@@ -35,6 +35,10 @@ func TestNothingToRead(t *testing.T) {
 	if first.size != 1 {
 		t.Error("the outer body was not read")
 	}
+	// Bug: what an outer queue had read passed an inner one with a smaller buffer.
+	if _, err := Read(outer, Limits{0, 0}); !errors.Is(err, ErrTooLarge) {
+		t.Errorf("in a smaller buffer: %v", err)
+	}
 	r := newRequest("", -1) // HTTP/3 does not know that a GET has no body
 	if b, err := Read(r, Limits{10, 0}); err != nil || b.size != 0 {
 		t.Errorf("%v, %v", b, err)
