@@ -129,11 +129,14 @@ func (h *helper) obey(e *serializer.Engine) {
 	}
 }
 
-// clock may be asked before the first ticket, too.
+// clock may be asked before the first ticket, too. Bug: the signal went to the process, whose main
+// thread may take it late, so the helper sometimes stopped inside.
 func (h *helper) clock() time.Time {
 	if h.StopInGuard && strings.Contains(string(debug.Stack()), "numberLocked") {
 		h.StopInGuard = false
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+		runtime.LockOSThread()
+		_ = unix.Tgkill(os.Getpid(), unix.Gettid(), unix.SIGSTOP)
+		runtime.UnlockOSThread()
 	}
 	return time.Now()
 }
@@ -284,5 +287,14 @@ func (p *process) halted(t testing.TB) {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
 		_, state, _ := strings.Cut(string(text), ") ")
 		return err == nil && strings.HasPrefix(state, "T")
+	})
+}
+
+// awaitsLock waits until a process waits for a lock that another one has.
+func (p *process) awaitsLock(t testing.TB) {
+	t.Helper()
+	wait.Until(t, "the process waits for a lock", func() bool {
+		locks, err := os.ReadFile("/proc/locks")
+		return err == nil && strings.Contains(string(locks), fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", p.Process.Pid))
 	})
 }

@@ -72,10 +72,13 @@ func TestGuardReplacedUnderWaiter(t *testing.T) {
 			stopped.do(t, "enter")
 			stopped.halted(t)
 			waiting.do(t, "enter")
-			waiting.saysNothing(t, "another process has the guard")
+			waiting.awaitsLock(t)
+			waiting.signal(t, syscall.SIGSTOP) // the newcomer comes first
+			waiting.halted(t)
 			must(t, replace(dir))
 			newcomer := helper{Dir: dir, Queue: "a_"}.start(t)
 			tokens := []string{newcomer.enter(t, "inside")}
+			waiting.signal(t, syscall.SIGCONT)
 			waiting.saysNothing(t, "the newcomer is inside")
 			newcomer.leave(t)
 			tokens = append(tokens, waiting.says(t, "inside"))
