@@ -3,10 +3,12 @@ package integration_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,20 +16,35 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// browser is a page in a Chromium, which is spoken to by its DevTools protocol:
-// JSON messages over a pipe, each with a zero byte at its end.
+// browser is a page in a Chromium, with the cookies of its window.
 type browser struct {
-	*connection
-	t       *testing.T
-	session string
+	*chromium
+	t               *testing.T
+	window, session string
 }
 
-// connection is the pipe to a Chromium. Its pages share it.
-type connection struct {
+// chromium is a running Chromium, which is spoken to by its DevTools protocol: JSON messages
+// over a pipe, each with a zero byte at its end. To start one takes more than most tests do in
+// it, so those with the same preferences share it. Each has a window of its own.
+type chromium struct {
+	cmd     *exec.Cmd
 	in      *os.File
-	replies *os.File
-	reader  *bufio.Reader
+	mu      sync.Mutex
 	calls   int
+	waiting map[int]chan reply
+}
+
+type reply struct {
+	ID     int
+	Result json.RawMessage
+	Error  *struct{ Message string }
+}
+
+// chromiums are those that run, by their preferences in JSON. Their profiles are in dir.
+var chromiums struct {
+	mu      sync.Mutex
+	dir     string
+	running map[string]*chromium
 }
 
 // openBrowser opens a page and waits until it is loaded.
@@ -38,7 +55,7 @@ func openBrowser(t *testing.T, url string) *browser {
 	return b
 }
 
-// openPage opens an empty page.
+// openPage opens an empty page in a window that shares no cookies with others.
 func openPage(t *testing.T) *browser {
 	t.Helper()
 	return openPageWith(t, "{}")
@@ -47,43 +64,107 @@ func openPage(t *testing.T) *browser {
 // openPageWith opens an empty page in a browser with preferences, in JSON.
 func openPageWith(t *testing.T, preferences string) *browser {
 	t.Helper()
-	profile := t.TempDir()
-	check(t, os.Mkdir(filepath.Join(profile, "Default"), 0o700))
-	testcaddy.WriteFile(t, filepath.Join(profile, "Default", "Preferences"), preferences)
 	program := testcaddy.Need(t, "chromium", "apt-get install chromium")
-	theirIn, in, err := os.Pipe()
-	check(t, err)
-	replies, theirOut, err := os.Pipe()
-	check(t, err)
+	c, err := chromiumWith(program, preferences)
+	if err != nil {
+		t.Fatalf("starting chromium: %v", err)
+	}
+	whole := &browser{t: t, chromium: c}
+	var made struct{ BrowserContextID string }
+	whole.call("Target.createBrowserContext", nil, &made)
+	t.Cleanup(func() { whole.call("Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID}, nil) })
+	whole.window = made.BrowserContextID
+	return whole.newTab()
+}
+
+// chromiumWith returns the Chromium with preferences.
+func chromiumWith(program, preferences string) (*chromium, error) {
+	chromiums.mu.Lock()
+	defer chromiums.mu.Unlock()
+	if c := chromiums.running[preferences]; c != nil {
+		return c, nil
+	}
+	profile, err := os.MkdirTemp(chromiums.dir, "chromium")
+	theirIn, in, inErr := os.Pipe()
+	replies, theirOut, outErr := os.Pipe()
+	if err = errors.Join(err, inErr, outErr, os.Mkdir(filepath.Join(profile, "Default"), 0o700),
+		os.WriteFile(filepath.Join(profile, "Default", "Preferences"), []byte(preferences), 0o600)); err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.ExtraFiles = []*os.File{theirIn, theirOut}
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting chromium: %v", err)
+		return nil, err
 	}
 	_, _ = theirIn.Close(), theirOut.Close()
-	b := &browser{t: t, connection: &connection{in: in, replies: replies, reader: bufio.NewReader(replies)}}
-	t.Cleanup(func() {
-		b.session = ""
-		b.call("Browser.close", nil, nil) // also ends what the browser started
-		_ = cmd.Wait()
-		_, _ = in.Close(), replies.Close()
-	})
-	b.session = b.attach(map[string]any{"url": "about:blank"})
-	return b
+	c := &chromium{cmd: cmd, in: in, waiting: make(map[int]chan reply)}
+	go c.read(bufio.NewReader(replies))
+	chromiums.running[preferences] = c
+	return c, nil
 }
 
-// attach makes a page and returns its session.
-func (b *browser) attach(page map[string]any) (session string) {
+// closeChromiums also ends what they have started.
+func closeChromiums() {
+	for _, c := range chromiums.running {
+		_, _ = c.send("Browser.close", nil, "")
+		_ = c.cmd.Wait()
+	}
+}
+
+// read passes the replies on. Events are of no interest.
+func (c *chromium) read(replies *bufio.Reader) {
+	for {
+		text, err := replies.ReadBytes(0)
+		var r reply
+		if err == nil {
+			err = json.Unmarshal(text[:len(text)-1], &r)
+		}
+		if err != nil {
+			return
+		}
+		c.mu.Lock()
+		if c.waiting[r.ID] != nil {
+			c.waiting[r.ID] <- r
+			delete(c.waiting, r.ID)
+		}
+		c.mu.Unlock()
+	}
+}
+
+// send sends a command, and returns where the reply will be.
+func (c *chromium) send(method string, params map[string]any, session string) (<-chan reply, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	message := map[string]any{"id": c.calls, "method": method, "params": params}
+	if params == nil {
+		message["params"] = map[string]any{}
+	}
+	if session != "" {
+		message["sessionId"] = session
+	}
+	text, err := json.Marshal(message)
+	if err == nil {
+		_, err = c.in.Write(append(text, 0))
+	}
+	answer := make(chan reply, 1)
+	c.waiting[c.calls] = answer
+	return answer, err
+}
+
+// newTab opens an empty page in the same window.
+func (b *browser) newTab() *browser {
 	b.t.Helper()
+	whole := &browser{t: b.t, chromium: b.chromium}
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", page, &target)
+	whole.call("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": b.window}, &target)
 	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	return attached.SessionID
+	whole.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	return &browser{t: b.t, chromium: b.chromium, window: b.window, session: attached.SessionID}
 }
 
-// call sends a command and waits for its result. Events are of no interest.
+// call sends a command and waits for its result.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	check(b.t, b.try(method, params, result))
@@ -92,47 +173,26 @@ func (b *browser) call(method string, params map[string]any, result any) {
 // try is like call, but returns the browser's error.
 func (b *browser) try(method string, params map[string]any, result any) error {
 	b.t.Helper()
-	b.calls++
-	message := map[string]any{"id": b.calls, "method": method, "params": params}
-	if params == nil {
-		message["params"] = map[string]any{}
-	}
-	if b.session != "" {
-		message["sessionId"] = b.session
-	}
-	text, err := json.Marshal(message)
-	check(b.t, err)
-	if _, err := b.in.Write(append(text, 0)); err != nil {
+	answer, err := b.send(method, params, b.session)
+	if err != nil {
 		b.t.Fatalf("sending %s to chromium: %v", method, err)
 	}
-	_ = b.replies.SetReadDeadline(time.Now().Add(3 * wait.Patience))
-	for {
-		text, err := b.reader.ReadBytes(0)
-		if err != nil {
-			b.t.Fatalf("reading the answer to %s from chromium: %v", method, err)
-		}
-		var reply struct {
-			ID     int
-			Result json.RawMessage
-			Error  *struct{ Message string }
-		}
-		if err := json.Unmarshal(text[:len(text)-1], &reply); err != nil {
-			b.t.Fatalf("answer of chromium: %v", err)
-		}
-		if reply.ID != b.calls {
-			continue
-		}
-		if reply.Error != nil {
-			return fmt.Errorf("%s: %s", method, reply.Error.Message)
-		}
-		if result == nil {
-			return nil
-		}
-		if err := json.Unmarshal(reply.Result, result); err != nil {
-			return fmt.Errorf("%s: %w", method, err)
-		}
+	var r reply
+	select {
+	case r = <-answer:
+	case <-time.After(3 * wait.Patience):
+		b.t.Fatalf("chromium does not answer %s", method)
+	}
+	if r.Error != nil {
+		return fmt.Errorf("%s: %s", method, r.Error.Message)
+	}
+	if result == nil {
 		return nil
 	}
+	if err := json.Unmarshal(r.Result, result); err != nil {
+		return fmt.Errorf("%s: %w", method, err)
+	}
+	return nil
 }
 
 // visit goes to an address and waits until the page is there.
@@ -178,17 +238,16 @@ func (b *browser) evaluate(expression string, result any) error {
 // until waits until an expression is true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	wait.Eventually(b.t, expression, func() error {
-		var is bool
-		var text string
-		if err := b.evaluate(expression, &is); err != nil || is {
-			return err
-		}
-		if err := b.evaluate("document.body?.innerText ?? ''", &text); err != nil {
-			return err
-		}
-		return fmt.Errorf("the page shows:\n%s", text)
-	})
+	var err error
+	if wait.Poll(wait.Patience, func() (is bool) {
+		err = b.evaluate(expression, &is)
+		return err == nil && is
+	}) {
+		return
+	}
+	var text string
+	_ = b.evaluate("document.body?.innerText ?? ''", &text)
+	b.t.Fatalf("waited in vain for %s: %v; the page shows:\n%s", expression, err, text)
 }
 
 // screen sets the size of the window, and light or dark.

@@ -40,6 +40,8 @@ func buildAndRun(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	chromiums.dir, chromiums.running = dir, make(map[string]*chromium)
+	defer closeChromiums()
 	return m.Run()
 }
 

@@ -29,19 +29,6 @@ func served(name string) string {
 	return fmt.Sprintf("document.body?.innerText === 'served %s'", name)
 }
 
-// newTab opens an empty page in the same browser, which shares its cookies unless it is
-// private.
-func (b *browser) newTab(private bool) *browser {
-	b.t.Helper()
-	whole, page := &browser{t: b.t, connection: b.connection}, map[string]any{"url": "about:blank"}
-	if private {
-		var profile struct{ BrowserContextID string }
-		whole.call("Target.createBrowserContext", nil, &profile)
-		page["browserContextId"] = profile.BrowserContextID
-	}
-	return &browser{t: b.t, connection: b.connection, session: whole.attach(page)}
-}
-
 // In a browser with JavaScript, the page counts down without being reloaded, and
 // continues at once when the turn has come.
 func TestWaitingInBrowser(t *testing.T) {
@@ -98,8 +85,8 @@ func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 func TestWaitingInTwoTabs(t *testing.T) {
 	t.Parallel()
 	c, leave := busySite(t, "after 0\nhold 10m", "")
-	one := openPage(t)
-	two, private := one.newTab(false), one.newTab(true)
+	one, private := openPage(t), openPage(t)
+	two := one.newTab()
 	for tab, place := range map[*browser]string{one: "1", two: "2"} {
 		tab.goTo(c.url + "/" + place + "?gate")
 		tab.until(placeIs("You are next."))
