@@ -46,10 +46,8 @@ func allQueues(ctx context.Context) []*listedQueue {
 
 // ticket finds a ticket by its number; nil if it is not in the queue.
 func (q *listedQueue) ticket(token string) *serializer.TicketState {
-	for i := range q.Tickets {
-		if q.Tickets[i].Token == token {
-			return &q.Tickets[i]
-		}
+	if i := slices.IndexFunc(q.Tickets, func(t serializer.TicketState) bool { return t.Token == token }); i >= 0 {
+		return &q.Tickets[i]
 	}
 	return nil
 }

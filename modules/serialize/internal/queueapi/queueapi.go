@@ -123,10 +123,6 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 			row.Wait, row.Hold = Age(t.Entered.Sub(t.Arrived)), age
 		}
 		if r := t.Request; r != nil {
-			row.Request = new(*r)
-			for _, text := range row.Request.Texts() {
-				*text = Cut(*text, maxCell)
-			}
 			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID
 		}
 		if r, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && r.PastHoldTimeout() {

@@ -33,11 +33,10 @@ type Queue struct {
 type troubleLevel int
 
 const (
-	pastTrouble  troubleLevel = iota + 1 // requests were refused in the last ten minutes
-	pausedQueue                          // somebody wants it so
-	someTrouble                          // requests are refused, or wait for long
-	badTrouble                           // the queue is stuck, or its storage fails
-	worstTrouble                         // the queue cannot be read
+	pastTrouble troubleLevel = iota + 1 // requests were refused in the last ten minutes
+	pausedQueue                         // somebody wants it so
+	someTrouble                         // requests are refused, or wait for long
+	badTrouble                          // the queue is stuck, cannot be read, or its storage fails
 )
 
 const (
@@ -50,7 +49,7 @@ const (
 func (q *Queue) diagnose(now time.Time) {
 	q.Rows = queueapi.Rows(now, q.Tickets)
 	if q.Error != "" {
-		q.note(worstTrouble, "error", "The queue cannot be read: "+q.Error)
+		q.note(badTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
 	q.diagnoseTickets(now)
 	q.More = max(len(q.Rows)-maxTickets, 0)
@@ -85,8 +84,6 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 
 // diagnoseRefusals says which requests were refused lately, and when the last one was.
 func (q *Queue) diagnoseRefusals(now time.Time) {
-	level, badge := pastTrouble, ""
-	var texts []string
 	for _, reason := range slices.Sorted(maps.Keys(q.Outcomes)) {
 		outcome := q.Outcomes[reason]
 		ago := max(now.Sub(outcome.Refused), 0)
@@ -96,13 +93,11 @@ func (q *Queue) diagnoseRefusals(now time.Time) {
 		if serializer.Reason(reason).IsFailure() {
 			q.note(badTrouble, "failing", "The storage fails; the log says why.")
 		}
+		level, badge := pastTrouble, ""
 		if ago < time.Minute {
 			level, badge = someTrouble, "refusing"
 		}
-		texts = append(texts, fmt.Sprintf("%s %s ago (%d since the start)", reason, queueapi.Age(ago), outcome.Count))
-	}
-	if len(texts) > 0 {
-		q.note(level, badge, "Refused: "+strings.Join(texts, ", ")+".")
+		q.note(level, badge, fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueapi.Age(ago), outcome.Count))
 	}
 }
 

@@ -76,7 +76,7 @@ func TestStatusJudges(t *testing.T) {
 		{name: "full by a pause", tickets: tickets{waits(0)}, length: 1, paused: true, badge: "paused", level: someTrouble, says: "1 wait"},
 		{name: "refusing by a pause", refused: map[string]time.Time{"timeout": ago(time.Second)}, paused: true,
 			badge: "paused", level: someTrouble, says: "Refused: timeout 1s ago"},
-		{name: "unreadable", err: "no such file", badge: "error", level: worstTrouble, says: "cannot be read: no such file"},
+		{name: "unreadable", err: "no such file", badge: "error", level: badTrouble, says: "cannot be read: no such file"},
 	} {
 		q := &Queue{Outcomes: make(map[string]telemetry.Outcome)}
 		q.QueueLength = c.length
