@@ -40,7 +40,7 @@ func exchange(a, b string) error {
 // replaceDirectory replaces the directory by another one, once every process knows the
 // current one. The other one is new, or the one before, with all that was left in it.
 func replaceDirectory(h *harness, r *rand.Rand) bool {
-	if !h.waitUntilKnown() {
+	if !h.waitUntilKnown(0) {
 		return false
 	}
 	other, how := h.locks+".other", r.IntN(4)
@@ -54,8 +54,12 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 		end()
 		time.Sleep(milliseconds(r, 0, 200)) // a process may make it in the meantime
 		return h.makeLocks(h.locks) == nil && err == nil
-	case 2: // with all lock files
-		return h.replaceBy(other) && os.RemoveAll(other) == nil
+	case 2: // with all files: a stopped process could not know of one that has started meanwhile
+		for _, s := range h.slots {
+			s.Lock()
+			defer s.Unlock()
+		}
+		return h.waitUntilKnown(now()) && h.replaceBy(other) && os.RemoveAll(other) == nil
 	}
 	return h.replaceBy(other)
 }
@@ -70,14 +74,13 @@ func (h *harness) replaceBy(other string) bool {
 	return exchange(h.locks, other) == nil
 }
 
-// waitUntilKnown waits until every process has worked in the directory since it was last
-// replaced.
-func (h *harness) waitUntilKnown() bool {
-	var last int64
+// waitUntilKnown waits until every process has worked in the directory since a moment, and since
+// it was last replaced.
+func (h *harness) waitUntilKnown(last int64) bool {
 	h.tell(func(o *oracle) {
 		for _, s := range o.spans {
 			if s.fault == directoryReplaced {
-				last = s.to
+				last = max(last, s.to)
 			}
 		}
 	})
@@ -145,7 +148,7 @@ const (
 // spoilGuard damages the guard file, or removes it. The last number is then lost, except
 // to those that know it.
 func spoilGuard(h *harness, r *rand.Rand) bool {
-	if !h.waitUntilKnown() {
+	if !h.waitUntilKnown(0) {
 		return false
 	}
 	guard := filepath.Join(h.locks, guardName)

@@ -24,7 +24,7 @@ const longPause = time.Minute
 // asks each process to confirm the pause. From then on until the pause ends, the oracle
 // accepts no entry with a greater number than those that are inside.
 func pauseQueue(h *harness, r *rand.Rand) bool {
-	if !h.waitUntilKnown() { // a pause in a directory that was replaced reaches only those who still work there
+	if !h.waitUntilKnown(0) { // a pause in a directory that was replaced reaches only those who still work there
 		return false
 	}
 	length, resumed := milliseconds(r, 400, 2500), r.IntN(2) == 0
