@@ -63,7 +63,7 @@ func verify(t *testing.T, defines []string, optimize bool) string {
 	command(t, dir, "spin", append(append([]string{"-a"}, defines...), source)...)
 	level := map[bool]string{false: "-O0", true: "-O1"}[optimize]
 	command(t, dir, "gcc", "-w", level, "-DSAFETY", "-DMEMLIM=2000", "-o", "verify", "pan.c")
-	return command(t, dir, "./verify", "-m100000", "-w20")
+	return command(t, dir, "./verify", "-m100000", "-w22")
 }
 
 func command(t *testing.T, dir, name string, args ...string) string {

@@ -50,6 +50,7 @@ func TestWrongRules(t *testing.T) {
 		{"a narrow limit stays", "if left != q.room {", "if left >= 0 {"},
 	} {
 		t.Run(c.wrong, func(t *testing.T) {
+			t.Parallel()
 			wrong, overlay := filepath.Join(t.TempDir(), "admission.go"), filepath.Join(t.TempDir(), "overlay.json")
 			changed := strings.Replace(string(text), c.line, c.by, 1)
 			replace, err := json.Marshal(map[string]any{"Replace": map[string]string{file: wrong}})

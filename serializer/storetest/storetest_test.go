@@ -5,12 +5,19 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/storetest"
 )
 
+func TestMain(m *testing.M) {
+	wait.InParallel()
+	os.Exit(m.Run())
+}
+
 // The store of the example is right.
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Options{}, func(testing.TB, int) []serializer.Store {
 		db := NewDatabase()
 		return []serializer.Store{Open(db, "first"), Open(db, "second")}

@@ -128,6 +128,7 @@ func TestWrongStores(t *testing.T) {
 
 // The store that the wrong ones are made of is right.
 func TestRightStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Options{}, func(testing.TB, int) []serializer.Store { return openWrong(func(*wrongStore) {}) })
 }
 

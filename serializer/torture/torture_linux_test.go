@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -14,6 +15,7 @@ func TestMain(m *testing.M) {
 	if isProcess() {
 		os.Exit(beProcess())
 	}
+	wait.InParallel() // so many faults in less time
 	os.Exit(m.Run())
 }
 
@@ -90,7 +92,7 @@ func TestWrongStoresAreFound(t *testing.T) {
 	} {
 		t.Run(test.store+" "+test.faults, func(t *testing.T) {
 			t.Parallel()
-			r := run(t, test.faults, 40*time.Second, func(c *config) {
+			r := run(t, test.faults, 2*time.Minute, func(c *config) {
 				c.Store, c.pace, c.Patience = test.store, 30*time.Millisecond, 3*time.Second
 				if test.adjust != nil {
 					test.adjust(c)
