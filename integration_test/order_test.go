@@ -15,6 +15,7 @@ import (
 // the requests come to. Requests are named by their number; each arrives after the
 // previous one has its ticket. Then, they enter and leave as [testcaddy.Upstream.Follow] says.
 func TestAdmission(t *testing.T) {
+	t.Parallel()
 	tests := []struct {
 		name, options string
 		methods       string

@@ -15,6 +15,7 @@ import (
 // waited; the log said nothing before the end of the turn, and that might be never;
 // the page did not name hold_timeout for a browser that may get the waiting page.
 func TestRevokedTurnsAreTold(t *testing.T) {
+	t.Parallel()
 	for name, waitingPage := range map[string]string{"without a page": "", "with a page": "waiting_page"} {
 		t.Run(name, func(t *testing.T) { wantRevocationTold(t, waitingPage) })
 	}

@@ -10,11 +10,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// goTo goes to an address without waiting for the answer.
+// goTo goes to an address, and does not wait until its page is complete.
 func (b *browser) goTo(url string) {
 	b.t.Helper()
-	b.call("Page.enable", nil, nil)
-	b.call("Runtime.evaluate", map[string]any{"expression": fmt.Sprintf("setTimeout(() => { location.href = %q })", url)}, nil)
+	b.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
 // onWaitingPage is true in a browser that shows the waiting page.
@@ -122,7 +121,7 @@ func TestWaitingWithoutCookies(t *testing.T) {
 			c, leave := busySite(t, "after 0", "")
 			b := openPageWith(t, `{"profile": {"default_content_setting_values": {"cookies": 2}}}`)
 			b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": !script}, nil)
-			b.goToWithoutScript(c.url + "/mine?a=b")
+			b.goTo(c.url + "/mine?a=b")
 			b.until(placeIs("You are next."))
 			c.awaitTicketsOf(make(map[string]bool), 3)
 			time.Sleep(5 * time.Second) // longer than a place without a cookie
@@ -180,18 +179,12 @@ func TestWaitingWithoutJavaScript(t *testing.T) {
 	c, leave := busySite(t, "after 0\nhold 6s", "")
 	b := openPage(t)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.goToWithoutScript(c.url + "/mine")
+	b.goTo(c.url + "/mine")
 	b.until(placeIs("You are next."))
 	time.Sleep(8 * time.Second) // longer than hold
 	c.awaitTickets(2)
 	leave()
 	b.until(served("mine"))
-}
-
-// goToWithoutScript goes to an address, also in a browser that runs no scripts.
-func (b *browser) goToWithoutScript(url string) {
-	b.t.Helper()
-	b.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
 // The page is correct on every screen and in every direction, and axe finds nothing.

@@ -23,6 +23,7 @@ import (
 // proved the death of its owner. A lock file that was renamed hid that the one with the same
 // number was missing. A single damaged bit in a state or a rule was believed.
 func TestFilesChangedByHand(t *testing.T) {
+	t.Parallel()
 	flip := func(at int64) func(owner, _ string) error {
 		return func(owner, ticket string) error { return flipBit(owner, ticket, at) }
 	}

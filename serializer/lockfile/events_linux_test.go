@@ -124,6 +124,7 @@ func pauseFile(t testing.TB, dir, queue string, end time.Time) string {
 // ends when the file is removed, or by itself. A name that ends in * stands for all queues
 // that begin so.
 func TestPauseFiles(t *testing.T) {
+	t.Parallel()
 	for _, pause := range []string{"a_", "a*", "*"} {
 		t.Run(pause, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ import (
 // cannot put it back. That applies to processes that knew the file, and to those that
 // start later. They enter when the holder continues, or is killed.
 func TestHolderFileRemovedWhileStopped(t *testing.T) {
+	t.Parallel()
 	for _, how := range []syscall.Signal{syscall.SIGCONT, syscall.SIGKILL} {
 		t.Run(how.String(), func(t *testing.T) {
 			t.Parallel()
@@ -220,6 +221,7 @@ func overwrite(file string, at int64, text string) error {
 // earlier file were believed, and no ticket was issued any more. With a zero byte in the
 // name, that went on even after the owner's death.
 func TestOwnerNameDamaged(t *testing.T) {
+	t.Parallel()
 	const zeros, ones, standing = "\x00\x00\x00\x00\x00\x00\x00\x00", "\xff\xff\xff\xff\xff\xff\xff\xff", "\x03\x00\x00\x00\x00\x00\x00\x00"
 	const lastPlace = 4096 + 48
 	for at, damage := range map[int64]string{40: ones, 48: ones, 56: zeros} { // the start, the middle and the end of the name
@@ -252,6 +254,7 @@ func TestOwnerNameDamaged(t *testing.T) {
 // A file that is removed after its owner's file was damaged keeps its place, too. Bug: it did
 // not if the owner's file was cut within a page: the words behind the cut read as free.
 func TestFileRemovedBesideDamagedWords(t *testing.T) {
+	t.Parallel()
 	for _, size := range []int64{0, 4096 + 8} {
 		t.Run(strconv.FormatInt(size, 10), func(t *testing.T) {
 			t.Parallel()

@@ -60,6 +60,7 @@ func TestStoppedInGuard(t *testing.T) {
 // Bug: when the stopped process continued, it made tickets with smaller numbers than those
 // issued under the new guard. Two were inside at once.
 func TestGuardReplacedUnderWaiter(t *testing.T) {
+	t.Parallel()
 	for what, replace := range map[string]func(dir string) error{
 		"guard":     func(dir string) error { return os.Remove(filepath.Join(dir, name.Guard)) },
 		"directory": func(dir string) error { return os.Rename(dir, dir+".old") },

@@ -12,6 +12,7 @@ import (
 )
 
 func TestStore(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Options{Private: true}, func(testing.TB, int) []serializer.Store {
 		return []serializer.Store{memory.New(memory.Options{})}
 	})
@@ -21,6 +22,7 @@ func TestStore(t *testing.T) {
 type batched struct{ serializer.Store }
 
 func TestStoreInBatches(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Options{Private: true}, func(testing.TB, int) []serializer.Store {
 		return []serializer.Store{batched{memory.New(memory.Options{})}}
 	})
