@@ -72,7 +72,8 @@ func TestLinksOfTheBook(t *testing.T) {
 func TestSearchOfTheBook(t *testing.T) {
 	t.Parallel()
 	dir := buildBook(t)
-	b := openBrowser(t, "file://"+dir+"/index.html")
+	b := openPage(t)
+	b.visit("file://" + dir + "/index.html")
 	b.press("/")
 	b.until("document.activeElement.type === 'search'")
 	b.call("Input.insertText", map[string]any{"text": "Hold_Timeout"}, nil)

@@ -47,14 +47,6 @@ var chromiums struct {
 	running map[string]*chromium
 }
 
-// openBrowser opens a page and waits until it is loaded.
-func openBrowser(t *testing.T, url string) *browser {
-	t.Helper()
-	b := openPage(t)
-	b.visit(url)
-	return b
-}
-
 // openPage opens an empty page in a window that shares no cookies with others.
 func openPage(t *testing.T) *browser {
 	t.Helper()
@@ -72,7 +64,9 @@ func openPageWith(t *testing.T, preferences string) *browser {
 	whole := &browser{t: t, chromium: c}
 	var made struct{ BrowserContextID string }
 	whole.call("Target.createBrowserContext", nil, &made)
-	t.Cleanup(func() { whole.call("Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID}, nil) })
+	t.Cleanup(func() {
+		whole.call("Target.disposeBrowserContext", map[string]any{"browserContextId": made.BrowserContextID}, nil)
+	})
 	whole.window = made.BrowserContextID
 	return whole.newTab()
 }
@@ -116,13 +110,11 @@ func closeChromiums() {
 func (c *chromium) read(replies *bufio.Reader) {
 	for {
 		text, err := replies.ReadBytes(0)
-		var r reply
-		if err == nil {
-			err = json.Unmarshal(text[:len(text)-1], &r)
-		}
 		if err != nil {
 			return
 		}
+		var r reply
+		_ = json.Unmarshal(text[:len(text)-1], &r)
 		c.mu.Lock()
 		if c.waiting[r.ID] != nil {
 			c.waiting[r.ID] <- r
@@ -157,11 +149,10 @@ func (c *chromium) send(method string, params map[string]any, session string) (<
 func (b *browser) newTab() *browser {
 	b.t.Helper()
 	whole := &browser{t: b.t, chromium: b.chromium}
-	var target struct{ TargetID string }
-	whole.call("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": b.window}, &target)
-	var attached struct{ SessionID string }
-	whole.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
-	return &browser{t: b.t, chromium: b.chromium, window: b.window, session: attached.SessionID}
+	var made struct{ TargetID, SessionID string }
+	whole.call("Target.createTarget", map[string]any{"url": "about:blank", "browserContextId": b.window}, &made)
+	whole.call("Target.attachToTarget", map[string]any{"targetId": made.TargetID, "flatten": true}, &made)
+	return &browser{t: b.t, chromium: b.chromium, window: b.window, session: made.SessionID}
 }
 
 // call sends a command and waits for its result.
@@ -189,10 +180,7 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	if result == nil {
 		return nil
 	}
-	if err := json.Unmarshal(r.Result, result); err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	return nil
+	return json.Unmarshal(r.Result, result)
 }
 
 // visit goes to an address and waits until the page is there.
