@@ -129,8 +129,7 @@ func (h *helper) obey(e *serializer.Engine) {
 	}
 }
 
-// clock may be asked before the first ticket, too. Bug: the signal went to the process, whose main
-// thread may take it late, so the helper sometimes stopped inside.
+// clock stops this thread. Bug: the main thread took the signal, sometimes when the helper was inside.
 func (h *helper) clock() time.Time {
 	if h.StopInGuard && strings.Contains(string(debug.Stack()), "numberLocked") {
 		h.StopInGuard = false
