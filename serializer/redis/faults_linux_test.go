@@ -404,6 +404,54 @@ func TestLeavesBeforeRepetition(t *testing.T) {
 	}
 }
 
+// Bug: if the answer was lost, an eviction that was carried out failed with [serializer.ErrNoTicket],
+// and a pause began anew. The repetition did not find the request among what the process had not seen
+// yet: others publish what they change, also to the one who has asked.
+func TestAnswerLostAfterPublication(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	engines := opened(t, 2, link.Addr().String())
+	holder, waiter := enter(t, engines[0]), join(t, engines[0])
+	link.lose("\r\ne\r\n")
+	if err := engines[1].Evict(t.Context(), "a_", holder.turn.Token()+1); err != nil {
+		t.Error(err)
+	}
+	wait.Until(t, "the waiter is refused", waiter.over)
+	if serializer.ReasonOf(waiter.err) != serializer.ReasonEvicted {
+		t.Error(waiter.err)
+	}
+	link.lose("\r\np\r\n")
+	paused, end := make(chan error), func() any { return s.do("HGET", "{orderly}:pauses", "b_") }
+	go func() { paused <- engines[1].Pause(t.Context(), "b_", time.Now().Add(time.Hour)) }()
+	wait.Until(t, "the pause begins", func() bool { return end() != nil })
+	first := end()
+	must(t, <-paused)
+	if last := end(); last != first {
+		t.Errorf("the pause ends at %v; before the repetition, at %v", last, first)
+	}
+}
+
+// Bug: a pause ended later than asked by the time for which the server could not be reached.
+func TestPauseInOutage(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	e := open(t, Options{TTL: time.Minute}, s.address)
+	must(t, queues(e))
+	s.kill()
+	paused := make(chan error)
+	go func() { paused <- e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)) }()
+	time.Sleep(2 * requestTime)
+	s.start()
+	must(t, <-paused)
+	var asked, ends int64 // in microseconds
+	_, err := fmt.Sscan(s.do("HGET", "{orderly}:pauses", "a_").(string), &asked, &ends)
+	must(t, err)
+	if late := time.Duration(ends-asked) * time.Microsecond; late > requestTime {
+		t.Errorf("the pause ends %s later than asked", late)
+	}
+}
+
 // number is the last one that the server knows.
 func number(t *testing.T, s *server) uint64 {
 	t.Helper()

@@ -50,6 +50,9 @@ func (s *session) reportLocked(e entry) {
 			s.SetStateLocked(first, lease.IsInside)
 		}
 	}
+	if _, ours := s.made[e.request()]; ours {
+		s.made[e.request()] = e.changes
+	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
 }
 

@@ -5,12 +5,12 @@
 -- KEYS: meta, sessions, tickets, log, pauses
 -- ARGV: mode (begin, keep or end a session, or try rights), session, its time to live in microseconds,
 --       version and tag of the last change that the process has seen, the request's own
---       tag, the greatest number that the process knows, the channel, and then operations,
---       each a letter and an argument
+--       tag, the greatest number that the process knows, the channel, the time by the
+--       process's clock, and then operations, each a letter and an argument
 -- Answer: the status, and then entries of the log, each as version and text. A session that
 -- begins gets one with all tickets and pauses.
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
-local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
+local mode, session, ttl, seen, seen_tag, tag, known, channel, sent = unpack(ARGV, 1, 9)
 
 -- Everything that is called below is tried before anything is changed, so that a right that
 -- the user lacks shows here.
@@ -31,7 +31,7 @@ end
 local function text(number) return string.format('%.0f', number) end
 
 local appends = false
-for i = 9, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
+for i = 10, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
 -- A server without free memory allows a script to write if its first write needs none. So
 -- turns end, and only arrivals are refused.
 if not appends then redis.call('HDEL', meta, 'none') end
@@ -151,10 +151,10 @@ function operations.e(ticket)
 	if redis.call('HEXISTS', tickets, ticket) == 1 then change('e', ticket) end
 end
 function operations.p(pause)
-	local name, till, length = string.match(pause, '^(%S*) (%d+) (%d+)$')
-	local ends = tonumber(length)
-	if ends > 0 then
-		ends = now + ends
+	local name, till = string.match(pause, '^(%S*) (%d+)$')
+	local ends = 0 -- never
+	if till ~= '0' and tonumber(till) < 2 ^ 53 then
+		ends = now + till - sent
 		if m.due == 0 or ends < m.due then m.due = ends end
 	end
 	if till == '0' then
@@ -172,7 +172,7 @@ if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' o
 end
 -- A repetition may take out, or mark as inside, other tickets than before. Both can be repeated.
 if status == 'ok' or status == 'closed' then
-	for i = 9, #ARGV, 2 do
+	for i = 10, #ARGV, 2 do
 		local letter = ARGV[i]
 		if letter == 'r' or letter == 'i' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end
