@@ -3,6 +3,7 @@ package postgres
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -168,4 +169,38 @@ func TestFailoverWithLongLease(t *testing.T) {
 		t.Error("two were inside")
 	}
 	turn.Leave()
+}
+
+// Bug: if the answer was lost, an eviction that was carried out failed as if there had been no such
+// ticket, and a pause began anew: it ended later by the time until the repetition.
+func TestAnswersLost(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	link := startRelay(t, server.Addr)
+	owner, other := open(t, Options{URL: server.URL(), TTL: time.Minute}), open(t, Options{URL: link.url(), TTL: time.Minute})
+	held(t, owner)
+	join(t, owner)
+	number := server.Query("orderly", "SELECT max(number) FROM orderly_tickets")
+	token, err := strconv.ParseUint(number, 10, 64)
+	must(t, err)
+	link.set(func() { link.loses = []byte(`EXECUTE "set evict"`) })
+	if err := other.Evict(t.Context(), "a_", token); err == nil || !strings.Contains(err.Error(), "the answer was lost") {
+		t.Error(err)
+	}
+	link.set(func() { link.loses = []byte(`EXECUTE "pause"`) })
+	paused := make(chan error)
+	go func() { paused <- other.Pause(t.Context(), "b_", time.Now().Add(time.Hour)) }()
+	wait.Until(t, "the answer is lost", func() (lost bool) {
+		link.set(func() { lost = link.loses == nil })
+		return lost
+	})
+	link.set(func() { link.mute = true })
+	time.Sleep(5 * time.Second)
+	link.set(func() { link.mute = false })
+	link.cut()
+	must(t, <-paused)
+	late := server.Query("orderly", "SELECT extract(epoch FROM ends - until) FROM orderly_pauses")
+	if s, err := strconv.ParseFloat(late, 64); err != nil || s > 3 {
+		t.Errorf("the pause ends %s s later than asked", late)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -101,9 +102,10 @@ func (s *session) open() error {
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
-// its tickets out, and all others would wait for them.
+// its tickets out, and all others would wait for them. One that only waits for a lock does not.
 func (s *session) renew() (ttl time.Duration, err error) {
-	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !isWaiting(*trouble) {
+	waits := []string{lockNotAvailable, queryCanceled}
+	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !slices.Contains(waits, code(*trouble)) {
 		return 0, *trouble
 	}
 	if s.renewing == nil || s.renewing.IsClosed() {
