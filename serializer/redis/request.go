@@ -118,7 +118,9 @@ func (s *session) send(ctx context.Context, r request) error {
 			return err
 		}
 		for list := answer[1:]; len(list) > 1; list = list[2:] {
-			s.report(parseEntry(list[0], list[1]))
+			if s.report(parseEntry(list[0], list[1])) {
+				s.End(errOtherHistory) // answers have no gaps
+			}
 		}
 		switch answer[0] {
 		case "history":

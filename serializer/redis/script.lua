@@ -83,13 +83,17 @@ if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD'
 	m.run, m.tickets, m.sessions, m.pauses, m.due = '', 0, 0, redis.call('HLEN', pauses), now
 end
 
--- Another server: it was restarted, or a replica has taken over. The last changes may be
--- missing, or all. Whoever knows of them has a session that ends within the longest time to
--- live. Until then, nobody gets a ticket. Renewals may be missing, too.
-if run ~= m.run then
-	m.run, m.number, m.since, m.used, m.closed = run, math.max(m.number, now), m.clock, m.clock, m.clock + m.longest
+-- The last changes may be missing, or all. Whoever knows of them has a session that ends within
+-- the longest time to live. Until then, nobody gets a ticket. Renewals may be missing, too.
+local function close()
+	m.run, m.since, m.used, m.closed = run, m.clock, m.clock, m.clock + m.longest
 	for _, id in ipairs(redis.call('ZRANGE', sessions, 0, -1)) do redis.call('ZADD', sessions, text(m.closed), id) end
 	change('s', run)
+end
+
+-- Another server: it was restarted, or a replica has taken over.
+if run ~= m.run then
+	close()
 elseif m.closed > m.clock then
 	m.closed = math.max(m.closed, m.since + m.longest)
 end
@@ -118,8 +122,14 @@ if mode == 'keep' then
 	unseen = redis.call('XRANGE', log, seen .. '-0', '+', 'COUNT', 1001)
 	local first = table.remove(unseen, 1)
 	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^%S*') ~= seen_tag then
-		local cut = first and redis.call('XLEN', log) >= kept and string.sub(seen_tag, -#run) == run
-		status, unseen = cut and 'missed' or 'history', {}
+		local here = string.sub(seen_tag, -#run) == run
+		status, unseen = here and first and redis.call('XLEN', log) >= kept and 'missed' or 'history', {}
+		-- This server has an older state than it had, such as by a snapshot of its machine. The entry
+		-- follows none that anybody knows, so all processes come to ask.
+		if status == 'history' and here and m.closed <= m.clock then
+			close()
+			m.version, before = math.max(m.version, tonumber(seen)), ''
+		end
 	elseif not redis.call('ZSCORE', sessions, session) then
 		status = 'ended'
 	elseif #unseen == 1000 then
@@ -137,7 +147,8 @@ end
 
 local operations = {r = remove}
 function operations.a(ticket)
-	m.number, m.tickets = m.number + 1, m.tickets + 1
+	-- By the server's clock, so that no number comes again, whatever the server has forgotten.
+	m.number, m.tickets = math.max(m.number + 1, now), m.tickets + 1
 	redis.call('HSET', tickets, text(m.number), session .. ' w ' .. ticket)
 	change('a', text(m.number), session, 'w', ticket)
 end
