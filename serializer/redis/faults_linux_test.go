@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		hold(address)
 		return
 	}
+	wait.InParallel()
 	os.Exit(m.Run())
 }
 
