@@ -207,3 +207,12 @@ func TestAnswersLost(t *testing.T) {
 		t.Errorf("the pause ends %s s later than asked", late)
 	}
 }
+
+// Bug: if only the table of pauses was missing, it was not made, and all arrivals were refused.
+func TestOneTableMissing(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	must(t, ready(t, server.URL()).Close())
+	server.Query("orderly", "DROP TABLE orderly_pauses")
+	enterSoon(t, ready(t, server.URL()))
+}

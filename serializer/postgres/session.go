@@ -82,6 +82,7 @@ func (s *session) open() error {
 	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel)
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
+	tx.Queue(statements["end pauses"], st.namespace) // also shows whether their table exists
 	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch)
