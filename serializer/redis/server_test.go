@@ -76,6 +76,7 @@ func (s *server) signal(sig syscall.Signal) { must(s.t, s.cmd.Process.Signal(sig
 func (s *server) try(args ...any) *redis.Cmd {
 	c := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: filepath.Join(s.dir, "socket"), Username: "tester", Password: "tester", MaxRetries: -1,
+		ReadTimeout: wait.Patience, // of a busy machine
 	})
 	defer c.Close()
 	return c.Do(context.Background(), args...)
