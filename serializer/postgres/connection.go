@@ -126,6 +126,3 @@ func transient(err error) bool {
 	// Connection, constraint, conflict, state of an object, operator, system.
 	return connecting || text == "" || slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }
-
-// isWaiting reports whether a request has failed because somebody locks a table.
-func isWaiting(err error) bool { return code(err) == lockNotAvailable || code(err) == queryCanceled }

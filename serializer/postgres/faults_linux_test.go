@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(holder); url != "" {
 		holdForever(url)
 	}
+	wait.InParallel()
 	os.Exit(m.Run())
 }
 
@@ -53,6 +54,7 @@ func TestProcessStops(t *testing.T) {
 	t.Parallel()
 	for name, sig := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := testpostgres.Start(t)
 			cmd := exec.CommandContext(t.Context(), os.Args[0])
 			cmd.Env = append(os.Environ(), holder+"="+server.URL())
@@ -85,6 +87,7 @@ func TestCutOff(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []string{"0", "1 hour", "-1 hour"} {
 		t.Run(ahead, func(t *testing.T) {
+			t.Parallel()
 			server := testpostgres.Start(t)
 			makeSettable(server)
 			link := startRelay(t, server.Addr)
@@ -141,28 +144,33 @@ func TestRoundsCutOff(t *testing.T) {
 }
 
 // A server that is silent for longer than the lease costs it. One that restarts does not,
-// even if others' commits need not reach its disk.
+// even if others' commits need not reach its disk. Nor does a lock on the tickets that lasts
+// longer: it does not stop the renewals.
 func TestServerStops(t *testing.T) {
 	t.Parallel()
+	const longer = 3 * shortTTL // so that a busy machine loses none of the leases
 	for name, test := range map[string]struct {
+		ttl   time.Duration
 		fault func(*testpostgres.Server)
 		lost  bool
 	}{
-		"frozen": {func(s *testpostgres.Server) {
+		"frozen": {shortTTL, func(s *testpostgres.Server) {
 			s.Freeze()
 			time.Sleep(shortTTL + time.Second)
 			s.Thaw()
 		}, true},
-		"restarted": {func(s *testpostgres.Server) { s.Stop(); s.Run() }, false},
-		"killed":    {func(s *testpostgres.Server) { s.Kill(); s.Run() }, false},
-		"locked": {func(s *testpostgres.Server) {
-			s.Query("orderly", fmt.Sprintf("BEGIN; LOCK orderly_tickets; SELECT pg_sleep(%f); COMMIT", shortTTL.Seconds()+1))
+		"restarted": {time.Minute, func(s *testpostgres.Server) { s.Stop(); s.Run() }, false},
+		"killed":    {time.Minute, func(s *testpostgres.Server) { s.Kill(); s.Run() }, false},
+		"locked": {longer, func(s *testpostgres.Server) {
+			s.Query("orderly", fmt.Sprintf("BEGIN; LOCK orderly_tickets; SELECT pg_sleep(%f); COMMIT", longer.Seconds()+1))
 			s.Query("orderly", "VACUUM FULL orderly_tickets")
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			server := testpostgres.Start(t, "synchronous_commit=off")
-			first, second := ready(t, server.URL()), ready(t, server.URL())
+			o := Options{URL: server.URL(), TTL: test.ttl}
+			first, second := open(t, o), open(t, o)
 			turn, revoked := held(t, first)
 			next := join(t, second)
 			test.fault(server)
@@ -363,10 +371,11 @@ func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t, "idle_session_timeout=700ms")
 	link := startRelay(t, server.Addr)
-	first, second := ready(t, link.url()), ready(t, link.url())
+	o := Options{URL: link.url(), TTL: 3 * shortTTL} // so that a busy machine loses no lease
+	first, second := open(t, o), open(t, o)
 	turn, revoked := held(t, first)
 	next := join(t, second)
-	for range 2 * int(shortTTL/time.Second) {
+	for end := time.Now().Add(o.TTL + time.Second); time.Now().Before(end); {
 		time.Sleep(time.Second)
 		link.cut()
 	}
@@ -444,6 +453,7 @@ func TestSlowProcess(t *testing.T) {
 
 // Many wait, of two processes. All get their turns, in order.
 func TestCrowd(t *testing.T) {
+	t.Parallel()
 	n := 1000
 	if *long {
 		n = 10000

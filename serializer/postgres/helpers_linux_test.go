@@ -190,6 +190,7 @@ type relay struct {
 	mute    bool   // nothing comes through new connections
 	most    int    // the longest message that comes through, in bytes; 0 is any
 	loses   []byte // after the next request with this text, the connection is cut
+	deafens []byte // with the next request with this text, the link becomes deaf
 	cancels int    // requests to cancel others that have come through
 	conns   map[net.Conn]bool
 }
@@ -261,6 +262,9 @@ func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	}
 	if !answer && bytes.HasPrefix(data, []byte("\x00\x00\x00\x10\x04\xd2\x16\x2e")) {
 		r.cancels++
+	}
+	if !answer && r.deafens != nil && bytes.Contains(data, r.deafens) {
+		r.deaf, r.deafens = true, nil
 	}
 	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {
 		r.loses = nil

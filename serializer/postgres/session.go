@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,7 @@ func (s *session) open() error {
 	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel)
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
+	tx.Queue(statements["end pauses"], st.namespace) // also shows whether their table exists
 	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch)
@@ -101,9 +103,10 @@ func (s *session) open() error {
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
-// its tickets out, and all others would wait for them.
+// its tickets out, and all others would wait for them. One that only waits for a lock does not.
 func (s *session) renew() (ttl time.Duration, err error) {
-	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !isWaiting(*trouble) {
+	waits := []string{lockNotAvailable, queryCanceled}
+	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !slices.Contains(waits, code(*trouble)) {
 		return 0, *trouble
 	}
 	if s.renewing == nil || s.renewing.IsClosed() {

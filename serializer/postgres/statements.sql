@@ -113,8 +113,10 @@ UPDATE orderly_tickets t SET version = n.last, evict = $3 FROM orderly_namespace
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
 
 -- : pause ($1, $2, $3, $4)
+-- It ends when a clock that is $4 now is $3, or never if that is the end of time.
 INSERT INTO orderly_pauses (namespace, name, version, until, ends)
-SELECT id, $2::bytea, last, $3::timestamptz, clock_timestamp() + $4::bigint * interval '1 microsecond'
+SELECT id, $2::bytea, last, $3::timestamptz,
+    CASE WHEN $3::timestamptz < '9999-12-31 23:59:59Z' THEN clock_timestamp() + ($3::timestamptz - $4::timestamptz) END
 FROM orderly_namespaces WHERE id = $1
 ON CONFLICT (namespace, name) DO UPDATE SET version = excluded.version, until = excluded.until, ends = excluded.ends
 

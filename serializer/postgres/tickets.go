@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,7 +18,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 		first := s.serial + 1
 		s.serial += int64(len(tickets))
 		records := s.Send(tickets, func(i int) string { return ticketID(first + int64(i)) })
-		_, err := s.carryOut(ctx, newChange("insert", s.id, first, len(tickets), records))
+		err := s.carryOut(ctx, newChange("insert", s.id, first, len(tickets), records))
 		if s.Abandon() > 0 && err == nil {
 			err = fmt.Errorf("somebody has deleted its row: %w", serializer.ErrEvicted)
 		}
@@ -27,29 +29,26 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 // ticketID identifies a ticket of a session by its serial number there.
 func ticketID(serial int64) string { return strconv.FormatInt(serial, 10) }
 
-// carryOut has the next round carry out a change, and returns how many rows it has affected.
-func (s *session) carryOut(ctx context.Context, c *change) (rows int64, err error) {
+// carryOut has the next round carry out a change.
+func (s *session) carryOut(ctx context.Context, c *change) error {
 	s.store.Mu.Lock()
 	s.changes = append(s.changes, c)
 	s.store.Mu.Unlock()
 	s.Wake()
 	select {
 	case err := <-c.done:
-		return c.rows, err
+		return err
 	case <-ctx.Done():
-		return 0, context.Cause(ctx)
+		return context.Cause(ctx)
 	case <-s.Ctx.Done():
-		return 0, context.Cause(s.Ctx)
+		return context.Cause(s.Ctx)
 	}
 }
 
 // do carries out a statement in the current session.
-func (st *Store) do(ctx context.Context, statement string, args ...any) (rows int64, err error) {
-	err = lease.Do(ctx, st.Store, "changing queues in", func(s *session) (err error) {
-		rows, err = s.carryOut(ctx, newChange(statement, args...))
-		return err
-	})
-	return rows, err
+func (st *Store) do(ctx context.Context, statement string, args ...any) (c *change, err error) {
+	c = newChange(statement, args...)
+	return c, lease.Do(ctx, st.Store, "changing queues in", func(s *session) error { return s.carryOut(ctx, c) })
 }
 
 // Sync implements [serializer.Store].
@@ -68,8 +67,11 @@ func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 // Evict implements [serializer.Store]. The ticket's row asks its owner, which alone knows
 // whether it is inside. The owner takes the request back when it has obeyed.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
-	rows, err := st.do(ctx, "set evict", t.Number, true)
-	if err == nil && rows == 0 {
+	c, err := st.do(ctx, "set evict", t.Number, true)
+	switch {
+	case err == nil && c.rows == 0 && c.repeated:
+		return st.StorageError("asking the owner by", errors.New("the answer was lost; the ticket is out now, perhaps by this request"))
+	case err == nil && c.rows == 0:
 		return serializer.ErrNoTicket
 	}
 	for err == nil && st.IsAsked(t) {
@@ -79,15 +81,17 @@ func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	return err
 }
 
+// whenSent is the time at which it is sent, by this machine's clock.
+type whenSent struct{}
+
+// Value implements [driver.Valuer].
+func (whenSent) Value() (driver.Value, error) { return time.Now(), nil }
+
 // Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
-// machine's clock. The server measures that on its own clock, and the first process that
-// notices ends it for all.
+// machine's clock when it is sent. The server measures that on its own clock, and the first
+// process that notices ends it for all.
 func (st *Store) Pause(ctx context.Context, name string, until time.Time) error {
-	var length *int64 // in microseconds; nil is without end
-	if until.Before(serializer.Forever) {
-		length = new(time.Until(until).Microseconds() + 1)
-	}
-	_, err := st.do(ctx, "pause", []byte(name), until.UTC().Format(time.RFC3339Nano), length)
+	_, err := st.do(ctx, "pause", []byte(name), until.UTC().Format(time.RFC3339Nano), whenSent{})
 	return err
 }
 

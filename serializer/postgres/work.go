@@ -15,6 +15,7 @@ type change struct {
 	statement string // its name; without one, the round only reads
 	args      []any
 	rows      int64 // that it has affected
+	repeated  bool  // it may have been carried out before
 	done      chan error
 }
 
@@ -80,15 +81,16 @@ func (s *session) takeWork() *work {
 // refused for good fails.
 func (s *session) putBack(w *work, err error) {
 	s.LeaveAgain(w.leaving)
-	if !transient(err) {
-		for _, c := range w.changes {
-			c.done <- err
-		}
-		return
-	}
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	s.changes = append(w.changes, s.changes...)
+	for _, c := range w.changes {
+		if c.repeated = true; !transient(err) {
+			c.done <- err
+		}
+	}
+	if transient(err) {
+		s.changes = append(w.changes, s.changes...)
+	}
 }
 
 // work makes rounds until the session is over.

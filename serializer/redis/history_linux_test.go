@@ -191,6 +191,7 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 // lock with growing tokens explains what they have seen. No process is stopped here, so two
 // must never have been inside at once.
 func TestHistories(t *testing.T) {
+	t.Parallel()
 	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
 	var links []*relay
 	var engines []*serializer.Engine

@@ -11,8 +11,8 @@ import (
 )
 
 // report reports an entry of the log, unless it was. If one before it is missing, it asks
-// for a poll.
-func (s *session) report(e entry) {
+// for a poll, and returns true.
+func (s *session) report(e entry) (behind bool) {
 	if slices.Contains(e.changes, "x "+s.id) {
 		s.End(lease.ErrEnded) // before its tickets vanish
 	}
@@ -23,9 +23,11 @@ func (s *session) report(e entry) {
 	case s.version > 0 && (e.version > s.version+1 || e.before != s.tag):
 		s.behind = true
 		s.Wake()
+		return true
 	default:
 		s.reportLocked(e)
 	}
+	return false
 }
 
 // reportLocked reports changes: each is a letter and arguments. Some are notes.
@@ -49,6 +51,9 @@ func (s *session) reportLocked(e entry) {
 		case "i":
 			s.SetStateLocked(first, lease.IsInside)
 		}
+	}
+	if _, ours := s.made[e.request()]; ours {
+		s.made[e.request()] = e.changes
 	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
 }

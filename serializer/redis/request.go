@@ -7,16 +7,16 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // request is what a process asks of the script. It may be sent again if the answer is
-// lost: the script then finds its tag in the log, and makes no tickets again.
+// lost: the script or the process then finds its tag in the log, and nothing is done again.
 type request struct {
 	mode, tag  string
 	operations []string // letters and arguments
-	appends    bool     // the session expects its tickets
 }
 
 func newRequest(mode string, operations ...string) request {
@@ -79,10 +79,10 @@ func (s *session) arguments(r request) (args []any, p pending) {
 	st := s.store
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
-	if r.appends && s.SentLocked() == 0 {
+	if s.made[r.tag] != nil {
 		return nil, p
 	}
-	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel}
+	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel, time.Now().UnixMicro()}
 	p.removals = s.TakeLeavingLocked(maxPending)
 	for _, number := range p.removals {
 		args = append(args, "r", number)
@@ -105,24 +105,22 @@ func (s *session) arguments(r request) (args []any, p pending) {
 var errClosed = errors.New("others may hold turns of which this server does not know, because it was restarted, has taken over, or is new")
 
 // send sends a request until it gets an answer that is complete, and reports all changes
-// that it contains. It returns those that the request has made.
-func (s *session) send(ctx context.Context, r request) (own []string, err error) {
+// that it contains.
+func (s *session) send(ctx context.Context, r request) error {
 	for {
 		args, pending := s.arguments(r)
 		if args == nil {
-			return nil, nil
+			return nil
 		}
 		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
 			s.again(pending)
-			return nil, err
+			return err
 		}
 		for list := answer[1:]; len(list) > 1; list = list[2:] {
-			e := parseEntry(list[0], list[1])
-			if e.request() == r.tag {
-				own = e.changes
+			if s.report(parseEntry(list[0], list[1])) {
+				s.End(errOtherHistory) // answers have no gaps
 			}
-			s.report(e)
 		}
 		switch answer[0] {
 		case "history":
@@ -134,24 +132,33 @@ func (s *session) send(ctx context.Context, r request) (own []string, err error)
 		}
 		switch {
 		case s.Ctx.Err() != nil && r.mode != "end":
-			return nil, context.Cause(s.Ctx)
+			return context.Cause(s.Ctx)
 		case answer[0] == "closed":
-			return nil, errClosed
+			return errClosed
 		case answer[0] == "ok":
-			return own, nil
+			return nil
 		}
 		s.again(pending)
 	}
 }
 
 // persist sends a request until the script has carried it out or refused it for good, or
-// ctx is done.
+// ctx is done. It returns the changes that the request has made.
 func (s *session) persist(ctx context.Context, r request) (own []string, err error) {
+	s.store.Mu.Lock()
+	s.made[r.tag] = nil
+	s.store.Mu.Unlock()
+	defer func() {
+		s.store.Mu.Lock()
+		defer s.store.Mu.Unlock()
+		own = s.made[r.tag]
+		delete(s.made, r.tag)
+	}()
 	for closed := false; ; {
-		own, err = s.send(s.Ctx, r)
+		err = s.send(s.Ctx, r)
 		switch {
 		case err == nil || !transient(err):
-			return own, err
+			return nil, err
 		case s.Ctx.Err() != nil:
 			return nil, context.Cause(s.Ctx)
 		case errors.Is(err, errClosed) && !closed:

@@ -5,12 +5,12 @@
 -- KEYS: meta, sessions, tickets, log, pauses
 -- ARGV: mode (begin, keep or end a session, or try rights), session, its time to live in microseconds,
 --       version and tag of the last change that the process has seen, the request's own
---       tag, the greatest number that the process knows, the channel, and then operations,
---       each a letter and an argument
+--       tag, the greatest number that the process knows, the channel, the time by the
+--       process's clock, and then operations, each a letter and an argument
 -- Answer: the status, and then entries of the log, each as version and text. A session that
 -- begins gets one with all tickets and pauses.
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
-local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
+local mode, session, ttl, seen, seen_tag, tag, known, channel, sent = unpack(ARGV, 1, 9)
 
 -- Everything that is called below is tried before anything is changed, so that a right that
 -- the user lacks shows here.
@@ -31,7 +31,7 @@ end
 local function text(number) return string.format('%.0f', number) end
 
 local appends = false
-for i = 9, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
+for i = 10, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
 -- A server without free memory allows a script to write if its first write needs none. So
 -- turns end, and only arrivals are refused.
 if not appends then redis.call('HDEL', meta, 'none') end
@@ -83,13 +83,17 @@ if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD'
 	m.run, m.tickets, m.sessions, m.pauses, m.due = '', 0, 0, redis.call('HLEN', pauses), now
 end
 
--- Another server: it was restarted, or a replica has taken over. The last changes may be
--- missing, or all. Whoever knows of them has a session that ends within the longest time to
--- live. Until then, nobody gets a ticket. Renewals may be missing, too.
-if run ~= m.run then
-	m.run, m.number, m.since, m.used, m.closed = run, math.max(m.number, now), m.clock, m.clock, m.clock + m.longest
+-- The last changes may be missing, or all. Whoever knows of them has a session that ends within
+-- the longest time to live. Until then, nobody gets a ticket. Renewals may be missing, too.
+local function close()
+	m.run, m.since, m.used, m.closed = run, m.clock, m.clock, m.clock + m.longest
 	for _, id in ipairs(redis.call('ZRANGE', sessions, 0, -1)) do redis.call('ZADD', sessions, text(m.closed), id) end
 	change('s', run)
+end
+
+-- Another server: it was restarted, or a replica has taken over.
+if run ~= m.run then
+	close()
 elseif m.closed > m.clock then
 	m.closed = math.max(m.closed, m.since + m.longest)
 end
@@ -118,8 +122,14 @@ if mode == 'keep' then
 	unseen = redis.call('XRANGE', log, seen .. '-0', '+', 'COUNT', 1001)
 	local first = table.remove(unseen, 1)
 	if not first or first[1] ~= seen .. '-0' or string.match(first[2][2], '^%S*') ~= seen_tag then
-		local cut = first and redis.call('XLEN', log) >= kept and string.sub(seen_tag, -#run) == run
-		status, unseen = cut and 'missed' or 'history', {}
+		local here = string.sub(seen_tag, -#run) == run
+		status, unseen = here and first and redis.call('XLEN', log) >= kept and 'missed' or 'history', {}
+		-- This server has an older state than it had, such as by a snapshot of its machine. The entry
+		-- follows none that anybody knows, so all processes come to ask.
+		if status == 'history' and here and m.closed <= m.clock then
+			close()
+			m.version, before = math.max(m.version, tonumber(seen)), ''
+		end
 	elseif not redis.call('ZSCORE', sessions, session) then
 		status = 'ended'
 	elseif #unseen == 1000 then
@@ -137,7 +147,8 @@ end
 
 local operations = {r = remove}
 function operations.a(ticket)
-	m.number, m.tickets = m.number + 1, m.tickets + 1
+	-- By the server's clock, so that no number comes again, whatever the server has forgotten.
+	m.number, m.tickets = math.max(m.number + 1, now), m.tickets + 1
 	redis.call('HSET', tickets, text(m.number), session .. ' w ' .. ticket)
 	change('a', text(m.number), session, 'w', ticket)
 end
@@ -151,10 +162,10 @@ function operations.e(ticket)
 	if redis.call('HEXISTS', tickets, ticket) == 1 then change('e', ticket) end
 end
 function operations.p(pause)
-	local name, till, length = string.match(pause, '^(%S*) (%d+) (%d+)$')
-	local ends = tonumber(length)
-	if ends > 0 then
-		ends = now + ends
+	local name, till = string.match(pause, '^(%S*) (%d+)$')
+	local ends = 0 -- never
+	if till ~= '0' and tonumber(till) < 2 ^ 53 then
+		ends = now + till - sent
 		if m.due == 0 or ends < m.due then m.due = ends end
 	end
 	if till == '0' then
@@ -172,7 +183,7 @@ if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' o
 end
 -- A repetition may take out, or mark as inside, other tickets than before. Both can be repeated.
 if status == 'ok' or status == 'closed' then
-	for i = 9, #ARGV, 2 do
+	for i = 10, #ARGV, 2 do
 		local letter = ARGV[i]
 		if letter == 'r' or letter == 'i' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end

@@ -2,11 +2,11 @@ package redis
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -76,6 +76,7 @@ func (s *server) signal(sig syscall.Signal) { must(s.t, s.cmd.Process.Signal(sig
 func (s *server) try(args ...any) *redis.Cmd {
 	c := redis.NewClient(&redis.Options{
 		Network: "unix", Addr: filepath.Join(s.dir, "socket"), Username: "tester", Password: "tester", MaxRetries: -1,
+		ReadTimeout: wait.Patience, // of a busy machine
 	})
 	defer c.Close()
 	return c.Do(context.Background(), args...)
@@ -98,6 +99,7 @@ type relay struct {
 	mu     sync.Mutex
 	parted bool          // no answer comes through
 	delay  time.Duration // of answers
+	loses  string        // the answer to the next request with this text is lost, with the connection
 	healed *sync.Cond
 	conns  map[net.Conn]bool
 }
@@ -131,9 +133,35 @@ func (r *relay) serve() {
 		r.mu.Lock()
 		r.conns[client], r.conns[server] = true, true
 		r.mu.Unlock()
-		go func() { _, _ = io.Copy(server, client); server.Close() }()
+		go r.request(server, client)
 		go r.answer(client, server)
 	}
+}
+
+// request passes requests on.
+func (r *relay) request(server, client net.Conn) {
+	defer server.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := client.Read(buffer)
+		r.mu.Lock()
+		lost := r.loses != "" && strings.Contains(string(buffer[:n]), r.loses)
+		if lost {
+			r.loses = ""
+			client.Close()
+		}
+		r.mu.Unlock()
+		if _, failed := server.Write(buffer[:n]); failed != nil || err != nil && !lost {
+			return
+		}
+	}
+}
+
+// lose has the answer to the next request get lost that has a text.
+func (r *relay) lose(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.loses = text
 }
 
 // answer passes answers on.

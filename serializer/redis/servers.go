@@ -62,7 +62,7 @@ func (s *servers) subscribeMaster(ctx context.Context) (*redis.PubSub, error) {
 // subscribe gets what processes publish, from the current server. It tries whether the
 // user has the rights for that and for the script.
 func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
-	if _, err := s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel); err != nil {
+	if _, err := s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel, 0); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTime)

@@ -21,10 +21,11 @@ type session struct {
 
 	// Store.Mu guards the rest.
 
-	version uint64   // of the last entry of the log that was reported
-	tag     string   // of that entry
-	behind  bool     // an entry of the log was missed
-	marks   []string // keys of tickets to be marked as inside
+	version uint64              // of the last entry of the log that was reported
+	tag     string              // of that entry
+	behind  bool                // an entry of the log was missed
+	marks   []string            // keys of tickets to be marked as inside
+	made    map[string][]string // by the tag of a request in progress, its changes once they are reported
 }
 
 // errOtherHistory is why a session ends when the server does not have the last change that
@@ -35,7 +36,7 @@ var errOtherHistory = errors.New("the server was restarted without its last data
 var errMissed = errors.New("there were more than 10,000 changes since this process had its last answer")
 
 func (st *Store) newSession(base *lease.Session) lease.Protocol {
-	return &session{Session: base, store: st, id: rand.Text()}
+	return &session{Session: base, store: st, id: rand.Text(), made: make(map[string][]string)}
 }
 
 // Start implements [lease.Protocol]. It looks for the master, and begins a session there.
@@ -72,8 +73,7 @@ func (s *session) Keep() {
 	for s.Ctx.Err() == nil {
 		next := time.After(pollInterval)
 		err := s.Renew(func() (time.Duration, error) {
-			_, err := s.send(s.Ctx, newRequest("keep"))
-			return s.store.TTL, err
+			return s.store.TTL, s.send(s.Ctx, newRequest("keep"))
 		})
 		if err == nil {
 			s.idle(next)
@@ -141,6 +141,5 @@ func (s *session) receive(subscription *redis.PubSub) {
 
 // Revoke implements [lease.Protocol].
 func (s *session) Revoke(ctx context.Context) error {
-	_, err := s.send(ctx, newRequest("end"))
-	return err
+	return s.send(ctx, newRequest("end"))
 }

@@ -39,9 +39,10 @@ import (
 // its last changes, or a replica without them has taken over. The process then gives its
 // session up. By its run ID, and the ID of the server that it was a replica of, the script
 // notices another server. Nobody gets a ticket there for the longest time to live in use: by
-// then, each process that knows more has noticed. So while all processes run and use one
-// server, no two are inside. Numbers go on from the server's clock in microseconds, or from
-// the greatest that a process knows.
+// then, each process that knows more has noticed. The same holds if a server has lost its last
+// changes while it ran, from when the first process has noticed. So while all processes run and
+// use one server, no two are inside. Numbers go on from the server's clock in microseconds, or
+// from the greatest that a process knows.
 //
 // If two servers take themselves for the master, the processes of each let callers in.
 //

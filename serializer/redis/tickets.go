@@ -16,7 +16,6 @@ import (
 func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	return lease.Do(ctx, st.Store, "taking a ticket from", func(s *session) error {
 		r := newRequest("keep")
-		r.appends = true
 		for _, record := range s.Send(tickets, func(i int) string { return ticketID(r.tag, i) }) {
 			r.operations = append(r.operations, "a", record)
 		}
@@ -50,19 +49,14 @@ func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 }
 
 // Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
-// machine's clock. From then on, the server's clock counts.
+// machine's clock when the request is sent. From then on, the server's clock counts.
 func (st *Store) Pause(ctx context.Context, name string, until time.Time) error {
-	length := int64(0) // for ever
-	if until.Before(serializer.Forever) {
-		length = max(time.Until(until).Microseconds()+1, 1)
-	}
-	pause := fmt.Sprintf("%s %d %d", url.PathEscape(name), until.UnixMicro(), length)
-	_, err := st.do(ctx, "pausing a queue in", "p", pause)
+	_, err := st.do(ctx, "pausing a queue in", "p", fmt.Sprintf("%s %d", url.PathEscape(name), until.UnixMicro()))
 	return err
 }
 
 // Resume implements [serializer.Store].
 func (st *Store) Resume(ctx context.Context, name string) error {
-	_, err := st.do(ctx, "resuming a queue in", "p", url.PathEscape(name)+" 0 0")
+	_, err := st.do(ctx, "resuming a queue in", "p", url.PathEscape(name)+" 0")
 	return err
 }
