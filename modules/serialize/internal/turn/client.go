@@ -17,7 +17,8 @@ func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 	ctx := r.Context()
 	s, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	reader, writer := caddyhttp.IdleTimeoutsFromContext(ctx) // of the server, or of the directive timeouts
-	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && reader == nil && writer == nil {
+	rated := reader != nil && reader.Deadline.MinRate > 0 || writer != nil && writer.Deadline.MinRate > 0
+	if !ok || s.ReadTimeout <= 0 && s.WriteTimeout <= 0 && !rated { // each read or write has its own time
 		return func() {}
 	}
 	stopped, client := time.Now(), Client(w)
