@@ -30,7 +30,6 @@ type Ticket struct {
 	Owner   *Owner    // nil if it is not known
 
 	in      *ticketQueue // nil unless it is in a queue
-	lost    bool         // the store has lost the ticket while its holder is inside
 	*waiter              // nil for a remote ticket
 }
 
@@ -47,6 +46,7 @@ type waiter struct {
 	state     state
 	joined    bool          // the store has shown the ticket
 	delivered bool          // the caller has its turn
+	lost      bool          // the store has lost the ticket while its holder is inside
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
@@ -100,9 +100,10 @@ func (t *Ticket) Local() bool { return t.waiter != nil }
 
 // Before implements [queue.Element].
 func (t *Ticket) Before(o *Ticket) bool {
+	lost := t.Local() && t.lost
 	switch {
-	case t.lost != o.lost:
-		return t.lost
+	case lost != (o.Local() && o.lost):
+		return lost
 	case t.Number != o.Number:
 		return t.Number < o.Number
 	}
