@@ -44,18 +44,13 @@ func TestLoadErrors(t *testing.T) {
 		"directory of a group": {func(t *testing.T, s *setup) {
 			s.user = nobody(t)
 			check(t, errors.Join(os.Chown(s.dir, 0, 54321), os.Chmod(s.dir, 0o770|os.ModeSetgid)))
-		}, []string{"permission denied", "usermod -aG 54321 nobody"}},
+		}, []string{"permission denied", "usermod -aG 54321 $(id -nu 65534)"}},
 		// Bug: after `caddy validate` by root, the message named no command, or one that changed nothing.
 		"file of root": {func(t *testing.T, s *setup) {
 			s.user = nobody(t)
 			testcaddy.WriteFile(t, filepath.Join(s.dir, guardFile), "")
 			check(t, errors.Join(os.Chown(s.dir, 65534, 0), os.Chmod(filepath.Join(s.dir, guardFile), 0o640)))
-		}, []string{guardFile + ": permission denied", "chown 65534 ", "/.orderly-*; chmod "}},
-		"file of root in a directory of a group": {func(t *testing.T, s *setup) {
-			s.user = nobody(t)
-			testcaddy.WriteFile(t, filepath.Join(s.dir, guardFile), "")
-			check(t, errors.Join(os.Chown(s.dir, 0, 65534), os.Chmod(s.dir, 0o770), os.Chmod(filepath.Join(s.dir, guardFile), 0o640)))
-		}, []string{guardFile + ": permission denied", "chgrp nogroup ", "/.orderly-*; chmod g+rw "}},
+		}, []string{guardFile + ": permission denied", "chown 65534 ", "/.orderly-*; chmod u"}},
 		"directory above that is closed": {func(t *testing.T, s *setup) {
 			s.user, s.dir = nobody(t), filepath.Join(s.dir, "closed", "queues")
 			check(t, errors.Join(os.MkdirAll(s.dir, 0o750), os.Chown(s.dir, 65534, 0)))

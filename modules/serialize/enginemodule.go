@@ -34,8 +34,8 @@ type EngineModule interface {
 	// directory, always by the same name; modules that need none ignore it.
 	Key(path string) string
 
-	// Open opens the store of an engine. It is called once for all handlers of a key,
-	// with the logger of the first handler.
+	// Open opens the store of an engine. It is called once for all handlers of a key. The
+	// log is that of a configuration in use, through reloads.
 	Open(path string, log *slog.Logger) (serializer.Store, error)
 }
 

@@ -49,17 +49,25 @@ func overlap(a, b string) bool {
 	return serializer.Matches(a, strings.TrimSuffix(b, "*")) || serializer.Matches(b, strings.TrimSuffix(a, "*"))
 }
 
-// join adds a handler, until leave.
+// join adds a handler, until leave. Its engine now logs where the handler does.
 func (r *registry) join(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlers[s] = true
+		s.engine.output.Store(s.engine.log)
 }
 
+// leave removes a handler. Its configuration may have been replaced or rejected, so the
+// engine logs where one that is left does.
 func (r *registry) leave(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.handlers, s)
+	for other := range r.handlers {
+		if other.engine.sharedEngine == s.engine.sharedEngine {
+						s.engine.output.Store(other.engine.log)
+		}
+	}
 }
 
 // handlersWhere lists the handlers that a condition holds for.
@@ -111,15 +119,17 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	directory := r.resolve(path)
 	key := module.Key(directory)
 	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		store, err := module.Open(directory, log)
+		output := new(forwarder)
+		output.Store(log)
+		store, err := module.Open(directory, slog.New(output))
 		if err != nil {
 			return nil, err
 		}
-		engine := serializer.New(store, serializer.Options{Log: log})
+		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
 		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
-			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+			Engine: engine, output: output, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
 			inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
@@ -175,6 +185,7 @@ func realPath(path string) string {
 // sharedEngine is an engine that handlers share.
 type sharedEngine struct {
 	*serializer.Engine
+	output      *forwarder
 	key         string
 	name        string             // of its module, such as file
 	space       string             // where it keeps its queues
@@ -295,8 +306,8 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 	return nil
 }
 
-// warnLeftOut names the queues of a handler that ends which have requests of this process
-// inside, and which no other handler has. Somebody may have edited a path or a prefix.
+// warnLeftOut names the queues of a handler that ends which have requests of this process,
+// or a pause, and which no other handler has. Somebody may have edited a path or a prefix.
 func (s *Handler) warnLeftOut() {
 	if !s.engine.used.Load() {
 		return // a configuration that is only checked need not reach any server
@@ -308,12 +319,14 @@ func (s *Handler) warnLeftOut() {
 		return // its requests are refused, and the log says so
 	}
 	for _, state := range states {
-		inside, _ := s.engine.Count(state.Prefix)
-		if inside == 0 || !s.covers(state.Prefix) || s.engine.has(state.Prefix) {
+		inside, waiting := s.engine.Count(state.Prefix)
+		paused := state.PausedUntil != nil && caddy.ActiveContext().Context != nil // `caddy validate` leaves nothing out
+		if inside+waiting == 0 && !paused || !overlap(s.names, state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
-		s.report.Logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
-			zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
+		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, path or prefix is another queue, "+
+			"which is not paused, and does not wait for requests of this one", zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix),
+			zap.Int("inside", inside), zap.Int("waiting", waiting), zap.Bool("paused", paused))
 	}
 }
 
