@@ -54,7 +54,7 @@ func (r *registry) join(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlers[s] = true
-		s.engine.output.Store(s.engine.log)
+	s.engine.output.Store(s.engine.log)
 }
 
 // leave removes a handler. Its configuration may have been replaced or rejected, so the
@@ -65,7 +65,7 @@ func (r *registry) leave(s *Handler) {
 	delete(r.handlers, s)
 	for other := range r.handlers {
 		if other.engine.sharedEngine == s.engine.sharedEngine {
-						s.engine.output.Store(other.engine.log)
+			s.engine.output.Store(other.engine.log)
 		}
 	}
 }
