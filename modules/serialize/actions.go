@@ -101,9 +101,6 @@ const (
 	evictPoll     = 100 * time.Millisecond
 )
 
-// unownedText is what an eviction cannot know if another program has made the ticket's file.
-const unownedText = "whoever made it may still be at work"
-
 // evict evicts a ticket, and says what became of it. With careful, it leaves one that is
 // inside alone.
 func evict(ctx context.Context, queue string, query url.Values) (answer any, err error) {
@@ -124,14 +121,14 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err = evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
+	effect, result := "its request would be cancelled in the middle of its work", "evicted; its request is refused"
 	unowned := t.Alive != nil && !*t.Alive
-	result := "evicted; its request is refused"
+	if unowned { // by a process that lives: another program's
+		effect, result = "its file would be removed, while whoever made it may still be at work", "its file was removed; whoever made it may still be at work"
+	}
 	switch {
 	case errors.Is(err, serializer.ErrInside):
-		row, effect := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0], "its request would be cancelled in the middle of its work"
-		if unowned {
-			effect = "it would be removed, while " + unownedText
-		}
+		row := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0]
 		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; %s", t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner), effect))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
@@ -141,7 +138,6 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
 	case unowned:
-		result = "removed; " + unownedText
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText

@@ -133,11 +133,7 @@ func (FileEngine) Key(path string) string { return "file:" + path }
 
 // Open implements [EngineModule].
 func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
-	store, err := lockfile.Open(path, lockfile.Options{Log: log})
-	if err != nil {
-		return nil, err
-	}
-	return store, nil
+	return lockfile.Open(path, lockfile.Options{Log: log})
 }
 
 // MemoryEngine keeps queues in the memory of this process. It needs no directory.

@@ -3,26 +3,21 @@ package serialize
 import (
 	"context"
 	"log/slog"
-	"sync/atomic"
 )
 
 // forwarder is the log of an engine, which outlives configurations and their logs. It
-// forwards to the log of one that is in use.
-type forwarder struct{ atomic.Pointer[slog.Logger] }
+// forwards to the log of a handler that has the engine, or else to the first one's.
+type forwarder struct{ first slog.Handler }
 
-// Enabled implements [slog.Handler], as those below do.
-func (f *forwarder) Enabled(ctx context.Context, l slog.Level) bool { return f.Load().Enabled(ctx, l) }
-
-// Handle forwards a record.
-func (f *forwarder) Handle(ctx context.Context, r slog.Record) error {
-	return f.Load().Handler().Handle(ctx, r)
+func (f *forwarder) to() slog.Handler {
+	for _, s := range registered.handlersWhere(func(s *Handler) bool { return s.engine.output == f }) {
+		return s.engine.log.Handler()
+	}
+	return f.first
 }
 
-// WithAttrs returns a handler that stays with the present log.
-func (f *forwarder) WithAttrs(a []slog.Attr) slog.Handler { return f.Load().Handler().WithAttrs(a) }
-
-// WithGroup is as WithAttrs.
-func (f *forwarder) WithGroup(name string) slog.Handler { return f.Load().Handler().WithGroup(name) }
-
-// Interface guard
-var _ slog.Handler = (*forwarder)(nil)
+// These implement [slog.Handler].
+func (f *forwarder) Enabled(ctx context.Context, l slog.Level) bool  { return f.to().Enabled(ctx, l) }
+func (f *forwarder) Handle(ctx context.Context, r slog.Record) error { return f.to().Handle(ctx, r) }
+func (f *forwarder) WithAttrs(attrs []slog.Attr) slog.Handler        { return f.to().WithAttrs(attrs) }
+func (f *forwarder) WithGroup(name string) slog.Handler              { return f.to().WithGroup(name) }

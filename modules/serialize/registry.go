@@ -49,25 +49,17 @@ func overlap(a, b string) bool {
 	return serializer.Matches(a, strings.TrimSuffix(b, "*")) || serializer.Matches(b, strings.TrimSuffix(a, "*"))
 }
 
-// join adds a handler, until leave. Its engine now logs where the handler does.
+// join adds a handler, until leave.
 func (r *registry) join(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.handlers[s] = true
-	s.engine.output.Store(s.engine.log)
 }
 
-// leave removes a handler. Its configuration may have been replaced or rejected, so the
-// engine logs where one that is left does.
 func (r *registry) leave(s *Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.handlers, s)
-	for other := range r.handlers {
-		if other.engine.sharedEngine == s.engine.sharedEngine {
-			s.engine.output.Store(other.engine.log)
-		}
-	}
 }
 
 // handlersWhere lists the handlers that a condition holds for.
@@ -119,8 +111,7 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	directory := r.resolve(path)
 	key := module.Key(directory)
 	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		output := new(forwarder)
-		output.Store(log)
+		output := &forwarder{log.Handler()}
 		store, err := module.Open(directory, slog.New(output))
 		if err != nil {
 			return nil, err

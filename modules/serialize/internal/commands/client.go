@@ -53,18 +53,15 @@ func (r *run) ask(method, path string, answer any) error {
 
 // findAddress finds the address of the admin API, as Caddy's own commands do.
 func (r *run) findAddress() (string, error) {
-	if r.address != "" || r.config == "" {
-		return caddycmd.DetermineAdminAPIAddress(r.address, nil, "", "")
+	var config []byte
+	if r.address == "" && r.config != "" {
+		var says struct{ Admin caddy.AdminConfig }
+		config, _, _, _ = caddycmd.LoadConfig(r.config, r.adapter) // an error comes again
+		if json.Unmarshal(config, &says) == nil && says.Admin.Disabled {
+			return "", fmt.Errorf("%s has `admin off`", r.config)
+		}
 	}
-	config, _, _, err := caddycmd.LoadConfig(r.config, r.adapter)
-	var says struct{ Admin caddy.AdminConfig }
-	if err == nil && json.Unmarshal(config, &says) == nil && says.Admin.Disabled {
-		err = fmt.Errorf("%s has `admin off`", r.config)
-	}
-	if err != nil {
-		return "", err
-	}
-	return caddycmd.DetermineAdminAPIAddress("", config, r.config, r.adapter)
+	return caddycmd.DetermineAdminAPIAddress(r.address, config, r.config, r.adapter)
 }
 
 // unanswered says why there is no answer, and what helps.
