@@ -123,7 +123,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	effect, result := "its request would be cancelled in the middle of its work", "evicted; its request is refused"
 	unowned := t.Alive != nil && !*t.Alive
-	if unowned { // by a process that lives: another program's
+	if unowned { // another program's, or a dead process's
 		effect, result = "its file would be removed, while whoever made it may still be at work", "its file was removed; whoever made it may still be at work"
 	}
 	switch {

@@ -227,9 +227,7 @@ func (e *engineRef) Release() {
 	if e.refs.Add(-1) > 0 {
 		return
 	}
-	if _, err := registered.engines.Delete(e.key); err != nil {
-		e.log.Error("closing an engine", "path", e.Path(), "error", err)
-	}
+	_, _ = registered.engines.Delete(e.key) // which never fails
 }
 
 // A queue is a directory and a prefix, and has one engine. Engines of two modules know

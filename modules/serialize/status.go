@@ -108,7 +108,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 			continue
 		}
 		row := s.sumRow(now)
-		if same := byPrefix[s.pauseName()]; !s.many() && len(same) == 1 {
+		if same := byPrefix[s.pauseName()]; !strings.Contains(s.Prefix, "{") && len(same) == 1 {
 			row = same[0]
 		} else {
 			rows = append(rows, row)
