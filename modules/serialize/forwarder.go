@@ -10,8 +10,8 @@ import (
 type forwarder struct{ first slog.Handler }
 
 func (f *forwarder) to() slog.Handler {
-	for _, s := range registered.handlersWhere(func(s *Handler) bool { return s.engine.output == f }) {
-		return s.engine.log.Handler()
+	if users := registered.handlersWhere(func(s *Handler) bool { return s.engine.output == f }); len(users) > 0 {
+		return users[0].engine.log.Handler()
 	}
 	return f.first
 }
