@@ -73,6 +73,16 @@ func onTmpfs(t *testing.T, s *setup, options string) {
 	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
 }
 
+// Bug: under systemd's ProtectSystem, nothing said what makes the directory writable.
+func TestReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	s := setup{site: serialized, dir: testcaddy.TempDir(t)}
+	onTmpfs(t, &s, "ro")
+	if log := startInVain(t, s); !strings.Contains(log, "ReadWritePaths="+s.dir+" ") {
+		t.Errorf("the log says:\n%s", log)
+	}
+}
+
 // If the storage fails, every request is refused with 503 and never reaches the upstream;
 // the log names path and error. When the storage works again, so do the queues, without a
 // restart.
