@@ -100,8 +100,10 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	c := startQueue(t, "prefix a_")
 	c.holder(t)
 	c.another().waiter("waiter", 2)
-	file := filepath.Join(c.dir, lockfile.Name{Prefix: "a_", Number: uint64(time.Now().UnixMicro())}.String())
-	testcaddy.WriteFile(t, file, "")
+	number := uint64(time.Now().UnixMicro())
+	for _, prefix := range []string{"a_", "b_"} {
+		testcaddy.WriteFile(t, filepath.Join(c.dir, lockfile.Name{Prefix: prefix, Number: number}.String()), "")
+	}
 	wait.Until(t, "the queue has all tickets", func() bool { return len(c.queue("a_").Tickets) == 3 })
 	var alive []string
 	tickets := c.listed()[0].Tickets
@@ -112,6 +114,9 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 		}
 		alive = append(alive, text)
 	}
+	// Bug: a request of theirs was said to be cancelled.
+	c.wantCommand(3, "its file would be removed, while whoever made it may still be at work", "evict", "--prefix", "b_", tickets[2].Token)
+	c.wantEvict(0, "its file was removed; whoever made it may still be at work", tickets[2].Token)
 	if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
 		t.Errorf("alive are %v; expected %v", alive, want)
 	}
@@ -208,7 +213,8 @@ func TestCommandWithoutServer(t *testing.T) {
 	}
 	evict := []string{"evict", "--prefix", "a_", "--force", "17"}
 	pause, resume := []string{"pause", "--prefix", "a_"}, []string{"resume", "--prefix", "a_"}
-	nobody := testcaddy.ReserveAddr(t)
+	nobody, off := testcaddy.ReserveAddr(t), filepath.Join(t.TempDir(), "Caddyfile")
+	testcaddy.WriteFile(t, off, "{\n\tadmin off\n}\n")
 	for _, test := range []struct {
 		args          []string
 		address, says string
@@ -224,7 +230,11 @@ func TestCommandWithoutServer(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			_, _ = w.Write([]byte(`{"error":"host not allowed: example.com"}`))
 		}), "host not allowed"},
-		{resume, answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "reading the answer"},
+		{resume, answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "which may be no admin API"},
+		{[]string{"queues"}, strings.TrimPrefix(answering(http.NotFound), "127.0.0.1"), "built without serialize"}, // bug: host not allowed
+		{[]string{"queues"}, "http://" + nobody, "expected host:port or unix//path"},                               // bug: unknown network http:
+		{[]string{"queues", "--config", off}, "", off + " has `admin off`"},                                        // bug: another Caddy was asked
+
 	} {
 		cmd := testcaddy.Command(t, append([]string{"serialize"}, test.args...)...)
 		cmd.Env = append(cmd.Env, "CADDY_ADMIN="+test.address)

@@ -133,7 +133,8 @@ func TestPauseIsTold(t *testing.T) {
 		t.Errorf("the log says that the pause ends %s", until)
 	}
 	asked := c.awaitEntries("operator: pause", 2)
-	if until := asked[0]["answer"].([]any)[0].(map[string]any)["paused_until"]; until == nil || asked[0]["remote_addr"] == nil {
+	until, token := asked[0]["answer"].([]any)[0].(map[string]any)["paused_until"], asked[0]["token"]
+	if until == nil || asked[0]["remote_addr"] == nil || token != nil { // bug: there was an empty token
 		t.Errorf("who paused the queue, and until when? %v", asked[0])
 	}
 	// Bug: without $USER, as in a container, nobody knew who it was.

@@ -44,7 +44,7 @@ var storageFaults = []storageFault{
 			check(t, os.Chmod(c.dir, 0o500))
 			return func() { check(t, os.Chmod(c.dir, 0o700)) }
 		},
-		says: "install -d -o 65534 -m 0750 ", // bug: only a Caddy that started said so
+		says: "chmod u+rwX ", // bug: only a Caddy that started said so
 	},
 	{
 		name:  "no inodes left",
@@ -71,6 +71,16 @@ func onTmpfs(t *testing.T, s *setup, options string) {
 	testcaddy.NeedRoot(t, "mount")
 	mount := fmt.Sprintf(`mount -t tmpfs -o mode=0700,%s tmpfs "$DIR" && exec "$0" "$@"`, options)
 	s.launcher = []string{"unshare", "--mount", "sh", "-c", mount}
+}
+
+// Bug: under systemd's ProtectSystem, nothing said what makes the directory writable.
+func TestReadOnlyFileSystem(t *testing.T) {
+	t.Parallel()
+	s := setup{site: serialized, dir: testcaddy.TempDir(t)}
+	onTmpfs(t, &s, "ro")
+	if log := startInVain(t, s); !strings.Contains(log, "ReadWritePaths="+s.dir+" ") {
+		t.Errorf("the log says:\n%s", log)
+	}
 }
 
 // If the storage fails, every request is refused with 503 and never reaches the upstream;

@@ -98,8 +98,8 @@ func TestBodyFileDiskFull(t *testing.T) {
 		t.Errorf("answered %d, want 503", got)
 	}
 	c.WantNever("full")
-	wait.Until(t, "the log names path and error", func() bool {
-		return strings.Contains(c.Log.String(), "writing a request body to a file in "+s.dir+": the file failed: no space left on device")
+	wait.Until(t, "the log names path and error", func() bool { // bug: the error began with a place in the code
+		return strings.Contains(c.Log.String(), `"error":"writing a request body to a file in `+s.dir+": the file failed: no space left on device")
 	})
 	c.wantMetric(`requests_total{outcome="storage",queue="serializer_"}`, "2")
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=small", strings.Repeat("x", 128<<10)).Want(t, http.StatusOK)

@@ -81,7 +81,7 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	text := strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
 		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
-		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lock/api", k.dir)...).Replace(blocks(t, "recipes.md", heading, "caddyfile")[0])
+		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(blocks(t, "recipes.md", heading, "caddyfile")[0])
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {

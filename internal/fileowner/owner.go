@@ -1,5 +1,5 @@
 // Package fileowner keeps root from locking out the owners of directories with the files
-// that it makes there.
+// that it makes there, and says what helps those who are locked out.
 package fileowner
 
 import "os"

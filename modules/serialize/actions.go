@@ -37,7 +37,10 @@ var actions = map[string]action{
 func perform(ctx context.Context, log *zap.Logger, name, queue string, query url.Values, who ...zap.Field) (answer any, err error) {
 	answer, err = actions[name].do(ctx, queue, query)
 	if err == nil {
-		log.Warn("operator: "+name, append(who, zap.String("queue", queue), zap.String("token", query.Get("token")), zap.Any("answer", answer))...)
+		if token := query.Get("token"); token != "" {
+			who = append(who, zap.String("token", token))
+		}
+		log.Warn("operator: "+name, append(who, zap.String("queue", queue), zap.Any("answer", answer))...)
 	}
 	return answer, err
 }
@@ -118,11 +121,15 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err = evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
-	result := "evicted; its request is refused"
+	effect, result := "its request would be cancelled in the middle of its work", "evicted; its request is refused"
+	unowned := t.Alive != nil && !*t.Alive
+	if unowned { // another program's, or a dead process's
+		effect, result = "its file would be removed, while whoever made it may still be at work", "its file was removed; whoever made it may still be at work"
+	}
 	switch {
 	case errors.Is(err, serializer.ErrInside):
 		row := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0]
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s", t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner)))
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; %s", t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner), effect))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -130,6 +137,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusNotFound, err)
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
+	case unowned:
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText

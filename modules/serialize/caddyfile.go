@@ -63,11 +63,6 @@ func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
 	return directive.In(d, checkPath(s.Path))
 }
 
-func (s *Handler) parsePrefix(d *caddyfile.Dispenser) (err error) {
-	s.Prefix, err = directive.Value(d, "a text")
-	return err
-}
-
 func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) != 2 {

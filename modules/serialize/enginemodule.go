@@ -34,8 +34,8 @@ type EngineModule interface {
 	// directory, always by the same name; modules that need none ignore it.
 	Key(path string) string
 
-	// Open opens the store of an engine. It is called once for all handlers of a key,
-	// with the logger of the first handler.
+	// Open opens the store of an engine. It is called once for all handlers of a key. The
+	// log is that of a configuration in use, through reloads.
 	Open(path string, log *slog.Logger) (serializer.Store, error)
 }
 
@@ -133,11 +133,7 @@ func (FileEngine) Key(path string) string { return "file:" + path }
 
 // Open implements [EngineModule].
 func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
-	store, err := lockfile.Open(path, lockfile.Options{Log: log})
-	if err != nil {
-		return nil, err
-	}
-	return store, nil
+	return lockfile.Open(path, lockfile.Options{Log: log})
 }
 
 // MemoryEngine keeps queues in the memory of this process. It needs no directory.

@@ -111,15 +111,16 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	directory := r.resolve(path)
 	key := module.Key(directory)
 	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		store, err := module.Open(directory, log)
+		output := &forwarder{log.Handler()}
+		store, err := module.Open(directory, slog.New(output))
 		if err != nil {
 			return nil, err
 		}
-		engine := serializer.New(store, serializer.Options{Log: log})
+		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
 		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
-			Engine: engine, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
+			Engine: engine, output: output, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
 			inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
@@ -175,6 +176,7 @@ func realPath(path string) string {
 // sharedEngine is an engine that handlers share.
 type sharedEngine struct {
 	*serializer.Engine
+	output      *forwarder
 	key         string
 	name        string             // of its module, such as file
 	space       string             // where it keeps its queues
@@ -225,9 +227,7 @@ func (e *engineRef) Release() {
 	if e.refs.Add(-1) > 0 {
 		return
 	}
-	if _, err := registered.engines.Delete(e.key); err != nil {
-		e.log.Error("closing an engine", "path", e.Path(), "error", err)
-	}
+	_, _ = registered.engines.Delete(e.key) // which never fails
 }
 
 // A queue is a directory and a prefix, and has one engine. Engines of two modules know
@@ -295,8 +295,8 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 	return nil
 }
 
-// warnLeftOut names the queues of a handler that ends which have requests of this process
-// inside, and which no other handler has. Somebody may have edited a path or a prefix.
+// warnLeftOut names the queues of a handler that ends which have requests of this process,
+// or a pause, and which no other handler has. Somebody may have edited a path or a prefix.
 func (s *Handler) warnLeftOut() {
 	if !s.engine.used.Load() {
 		return // a configuration that is only checked need not reach any server
@@ -308,12 +308,14 @@ func (s *Handler) warnLeftOut() {
 		return // its requests are refused, and the log says so
 	}
 	for _, state := range states {
-		inside, _ := s.engine.Count(state.Prefix)
-		if inside == 0 || !s.covers(state.Prefix) || s.engine.has(state.Prefix) {
+		inside, waiting := s.engine.Count(state.Prefix)
+		paused := state.PausedUntil != nil && caddy.ActiveContext().Context != nil // `caddy validate` leaves nothing out
+		if inside+waiting == 0 && !paused || !overlap(s.names, state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
-		s.report.Logger.Warn("requests are still inside a queue that the new configuration does not have; another path or prefix is another queue, which does not wait for them",
-			zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix), zap.Int("inside", inside))
+		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, path or prefix is another queue, "+
+			"which is not paused, and does not wait for requests of this one", zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix),
+			zap.Int("inside", inside), zap.Int("waiting", waiting), zap.Bool("paused", paused))
 	}
 }
 

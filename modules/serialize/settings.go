@@ -50,7 +50,10 @@ var settings = []setting{
 		parse: (*Handler).parsePath, // expandPath does the rest
 	}, {
 		name: "prefix", syntax: "<text>", usual: defaultPrefix,
-		parse: (*Handler).parsePrefix,
+		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+			s.Prefix, err = directive.Value(d, "a text")
+			return err
+		},
 		fill:  func(s *Handler) { s.Prefix = cmp.Or(s.Prefix, defaultPrefix) },
 		check: func(s *Handler) error { return checkPrefix(s.Prefix) },
 	},

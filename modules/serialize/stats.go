@@ -45,9 +45,6 @@ func (s *prefixStats) isUsed() bool {
 	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.handlers()) > 0
 }
 
-// many reports whether the prefix names more than one queue.
-func (s *prefixStats) many() bool { return strings.Contains(s.Prefix, "{") }
-
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
 func (s *prefixStats) paused() float64 {
 	for _, h := range s.handlers() {

@@ -108,7 +108,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 			continue
 		}
 		row := s.sumRow(now)
-		if same := byPrefix[s.pauseName()]; !s.many() && len(same) == 1 {
+		if same := byPrefix[s.pauseName()]; !strings.Contains(s.Prefix, "{") && len(same) == 1 {
 			row = same[0]
 		} else {
 			rows = append(rows, row)
@@ -147,7 +147,7 @@ func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case !isFromPage(r):
 		err = adminError(http.StatusForbidden, errors.New(
-			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API"))
+			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API, or a proxy in front does not pass on Host"))
 	case actions[name].do == nil:
 		err = adminError(http.StatusBadRequest, fmt.Errorf("action %q: expected evict, pause or resume", name))
 	default:

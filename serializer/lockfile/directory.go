@@ -7,14 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/orderly-http/caddy-orderly/internal/fileowner"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/guard"
@@ -51,7 +49,7 @@ type directory struct {
 func (s *Store) openDirectory() (_ *directory, err error) {
 	sys, err := dir.Make(s.path)
 	if err != nil {
-		return nil, s.failed("opening lock directory", s.path, err)
+		return nil, failed("opening lock directory", s.path, "", err)
 	}
 	d := &directory{
 		Store: s, sys: sys, unsure: true,
@@ -80,16 +78,13 @@ func (d *directory) pathOf(file string) string { return filepath.Join(d.sys.Path
 
 // failed describes an error for callers and people.
 func (d *directory) failed(doing, file string, err error) error {
-	return d.Store.failed(doing, d.pathOf(file), err)
+	return failed(doing, d.sys.Path(), file, err)
 }
 
 // failed describes an error, and says what helps if this user may not use the directory.
-func (s *Store) failed(doing, path string, err error) error {
-	if errors.Is(err, unix.EACCES) && unix.Access(s.path, unix.W_OK|unix.X_OK) != nil {
-		err = fmt.Errorf("%w; this process runs as user %d, who may not use the directory; to give it to that user: install -d -o %[2]d -m 0750 %s",
-			err, os.Geteuid(), s.path)
-	}
-	return &serializer.StorageError{Op: doing, Path: path, Err: err}
+func failed(doing, path, file string, err error) error {
+	err = fileowner.Explain(err, path, serializer.ReservedPrefix+"*")
+	return &serializer.StorageError{Op: doing, Path: filepath.Join(path, file), Err: err}
 }
 
 // A directory that is moved or replaced remains in use until its last ticket is out. All

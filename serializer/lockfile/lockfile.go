@@ -127,7 +127,7 @@ func (s *Store) Sync(context.Context) error {
 	err := s.moveOn()
 	d := s.current.Load()
 	if denied := unix.Access(s.path, unix.W_OK|unix.X_OK); err == nil && denied != nil && d.sys.Here() {
-		err = s.failed("using lock directory", s.path, denied)
+		err = failed("using lock directory", s.path, "", denied)
 	}
 	return cmp.Or(err, d.sync())
 }

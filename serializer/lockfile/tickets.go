@@ -124,6 +124,6 @@ func (d *directory) checkUnownedLocked(r *remoteTicket) {
 		d.dropLocked(r)
 	case r.by == nil && len(d.local) > 0: // otherwise, its owner's words are damaged
 		d.report(slog.LevelWarn, "waiting for a lock file that belongs to no process of Orderly; remove it if nothing needs it",
-			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned after", unownedTime)
+			"path", d.pathOf(r.Key), "age", age.Round(time.Second), "abandoned_after", unownedTime)
 	}
 }

@@ -26,7 +26,7 @@ const patience = 5 * time.Second
 
 // ask makes a request to the admin API, and reads the answer.
 func (r *run) ask(method, path string, answer any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter)
+	address, err := r.findAddress()
 	if err != nil {
 		return fmt.Errorf("finding the address of the admin API: %w", err)
 	}
@@ -39,16 +39,29 @@ func (r *run) ask(method, path string, answer any) error {
 	body := json.NewDecoder(resp.Body)
 	if resp.StatusCode == http.StatusOK {
 		if err := body.Decode(answer); err != nil {
-			return fmt.Errorf("reading the answer of the Caddy at %s: %w", address, err)
+			return fmt.Errorf("reading the answer of what is at %s, which may be no admin API: %w; --address names another", address, err)
 		}
 		return nil
 	}
 	var says struct{ Error string }
 	if err := body.Decode(&says); err != nil || says.Error == "" {
-		return fmt.Errorf("the Caddy at %s was built without serialize, and answers with status %d; --address names another admin API", address, resp.StatusCode)
+		return fmt.Errorf("what is at %s is no admin API, or was built without serialize: status %d; --address names another", address, resp.StatusCode)
 	}
 	text := strings.Replace(says.Error, "; "+queueapi.Path+" lists", "; caddy serialize queues lists", 1)
 	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(text)), exitCodes[resp.StatusCode]}
+}
+
+// findAddress finds the address of the admin API, as Caddy's own commands do.
+func (r *run) findAddress() (string, error) {
+	var config []byte
+	if r.address == "" && r.config != "" {
+		var says struct{ Admin caddy.AdminConfig }
+		config, _, _, _ = caddycmd.LoadConfig(r.config, r.adapter) // an error comes again
+		if json.Unmarshal(config, &says) == nil && says.Admin.Disabled {
+			return "", fmt.Errorf("%s has `admin off`", r.config)
+		}
+	}
+	return caddycmd.DetermineAdminAPIAddress(r.address, config, r.config, r.adapter)
 }
 
 // unanswered says why there is no answer, and what helps.
@@ -66,9 +79,10 @@ func unanswered(address string, err error) error {
 // The log says who paused what by the name of the program and its user.
 func (r *run) send(method, path string) (*http.Response, error) {
 	to, err := caddy.ParseNetworkAddress(r.address)
-	if err != nil {
-		return nil, err
+	if err != nil || !to.IsUnixNetwork() && !strings.HasPrefix(to.Network, "tcp") {
+		return nil, errors.New("expected host:port or unix//path")
 	}
+	to.Host = cmp.Or(to.Host, "localhost") // as in :2019
 	request, err := http.NewRequestWithContext(r.Context(), method, path, nil)
 	if err != nil {
 		return nil, err

@@ -196,7 +196,7 @@ func evict(r *run, args []string) error {
 // confirmed asks whether a ticket that is inside is to be evicted. If nobody answers, it
 // is not.
 func (r *run) confirmed(why error) bool {
-	fmt.Fprintf(r.ErrOrStderr(), "%v.\nIts request will be cancelled in the middle of its work. Evict it? [y/N] ", why)
+	fmt.Fprintf(r.ErrOrStderr(), "%v.\nEvict it? [y/N] ", why)
 	answer, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n')
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }

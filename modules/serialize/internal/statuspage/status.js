@@ -91,7 +91,7 @@ async function act(button) {
 	const {action, queue, token, state} = button.dataset;
 	const question = {
 		evict: state === 'inside' ?
-			`Ticket ${token} is inside. Evicting it cancels its request; the next one enters when its handlers have returned. PHP behind FastCGI goes on in spite of it. Evict it?` :
+			`Ticket ${token} is inside. Evicting it cancels its request, or removes the file of another program; the next one enters when its handlers have returned. PHP behind FastCGI goes on in spite of it. Evict it?` :
 			`Evict ticket ${token}? Its request is refused at once.`,
 		pause: `Pause ${queue}? Nobody enters for ten minutes, or until it is resumed. Requests that wait keep their places; their timeouts go on.`,
 		resume: `Resume ${queue}?`,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
@@ -131,14 +132,14 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 		paused = zap.Bool("paused", true)
 	}
 	r.logSome(q, q.Reason, level, "refused", paused, zap.String("reason", string(q.Reason)),
-		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), zap.Error(err))
+		zap.Int("position", q.Position), zap.Duration("wait", q.Waited), bare(err))
 	r.emitRefusal(q, status)
 }
 
 // TooLarge tells that a request was refused because of its body.
 func (r *Reporter) TooLarge(q *Request, err error) {
 	r.logSome(q, "body", zap.WarnLevel,
-		"refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", zap.Error(err))
+		"refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", bare(err))
 }
 
 // Stricter tells that a request is inside by one line, and was refused by another one.
@@ -158,7 +159,7 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 	}
 	r.Count(string(refused.Reason))
 	r.logSome(q, refused.Reason, zap.ErrorLevel, "dry run: passed without a ticket; a queue would have refused it",
-		zap.String("reason", string(refused.Reason)), zap.Error(refused))
+		zap.String("reason", string(refused.Reason)), bare(refused))
 }
 
 // DryRun tells what a request of a dry run would have met in a real queue by its rule, and
@@ -188,6 +189,14 @@ func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Lev
 			c.Write(append(fields, zap.Int("count", count), q.txid())...)
 		}
 	})
+}
+
+// bare is an error without the status and the place in the code that Caddy adds.
+func bare(err error) zap.Field {
+	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
+		err = failed.Err
+	}
+	return zap.Error(err)
 }
 
 // Flush writes the log entries that still wait for their second.
