@@ -213,8 +213,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	}
 	evict := []string{"evict", "--prefix", "a_", "--force", "17"}
 	pause, resume := []string{"pause", "--prefix", "a_"}, []string{"resume", "--prefix", "a_"}
-	nobody, off := testcaddy.ReserveAddr(t), filepath.Join(t.TempDir(), "Caddyfile")
-	testcaddy.WriteFile(t, off, "{\n\tadmin off\n}\n")
+	nobody := testcaddy.ReserveAddr(t)
 	for _, test := range []struct {
 		args          []string
 		address, says string
@@ -233,7 +232,6 @@ func TestCommandWithoutServer(t *testing.T) {
 		{resume, answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "which may be no admin API"},
 		{[]string{"queues"}, strings.TrimPrefix(answering(http.NotFound), "127.0.0.1"), "built without serialize"}, // bug: host not allowed
 		{[]string{"queues"}, "http://" + nobody, "expected host:port or unix//path"},                               // bug: unknown network http:
-		{[]string{"queues", "--config", off}, "", off + " has `admin off`"},                                        // bug: another Caddy was asked
 
 	} {
 		cmd := testcaddy.Command(t, append([]string{"serialize"}, test.args...)...)

@@ -26,7 +26,7 @@ const patience = 5 * time.Second
 
 // ask makes a request to the admin API, and reads the answer.
 func (r *run) ask(method, path string, answer any) error {
-	address, err := r.findAddress()
+	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter)
 	if err != nil {
 		return fmt.Errorf("finding the address of the admin API: %w", err)
 	}
@@ -49,19 +49,6 @@ func (r *run) ask(method, path string, answer any) error {
 	}
 	text := strings.Replace(says.Error, "; "+queueapi.Path+" lists", "; caddy serialize queues lists", 1)
 	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(text)), exitCodes[resp.StatusCode]}
-}
-
-// findAddress finds the address of the admin API, as Caddy's own commands do.
-func (r *run) findAddress() (string, error) {
-	var config []byte
-	if r.address == "" && r.config != "" {
-		var says struct{ Admin caddy.AdminConfig }
-		config, _, _, _ = caddycmd.LoadConfig(r.config, r.adapter) // an error comes again
-		if json.Unmarshal(config, &says) == nil && says.Admin.Disabled {
-			return "", fmt.Errorf("%s has `admin off`", r.config)
-		}
-	}
-	return caddycmd.DetermineAdminAPIAddress(r.address, config, r.config, r.adapter)
 }
 
 // unanswered says why there is no answer, and what helps.
