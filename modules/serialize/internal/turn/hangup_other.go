@@ -1,8 +1,8 @@
-//go:build !(linux || darwin || dragonfly || freebsd || netbsd || openbsd)
+//go:build !linux && !freebsd
 
 package turn
 
 import "syscall"
 
-// hungUp reports nothing: nothing tells it before everything is read.
+// hungUp reports nothing: only Linux and FreeBSD tell it before everything is read.
 func hungUp(syscall.RawConn) bool { return false }
