@@ -135,7 +135,6 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
 		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
 	v.failure = earlier.failure
-	v.retryLater(w)
 	return v.answerRefusal(w)
 }
 
@@ -314,7 +313,6 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
 		v.failure = caddyhttp.Error(body.StatusClientClosed, err)
-		v.retryLater(w)
 		return v.answerRefusal(w)
 	}
 	status := s.ErrorCode
@@ -322,28 +320,14 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		status = http.StatusServiceUnavailable
 	}
 	v.about.Reason, v.about.Position, v.about.Token = refused.Reason, refused.Position, refused.Token
+	v.about.Paused = v.pausedUntil() != nil
 	v.failure = caddyhttp.Error(status, err)
-	v.retryLater(w)
 	s.report.Refused(&v.about, status, refused.Err)
 	return v.answerRefusal(w)
 }
 
-// clientsFault reports whether no queue has refused the request: its client has gone, or its
-// body cannot be read.
-func (v *visit) clientsFault() bool {
-	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
-	return v.about.Reason == "" && failure.StatusCode < 500
-}
-
-// retryLater tells the client of a refused request when to try again.
-func (v *visit) retryLater(w http.ResponseWriter) {
-	if v.clientsFault() {
-		return
-	}
-	s := v.handler
-	pausedUntil := cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
-	v.about.Paused = pausedUntil != nil
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, pausedUntil, time.Now()))
+func (v *visit) pausedUntil() *time.Time {
+	return cmp.Or(v.engine, v.handler.engine).PausedUntil(v.about.Queue)
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -362,17 +346,22 @@ func refusalOf(err error) *serializer.Refused {
 	return &serializer.Refused{Reason: reason, Err: err}
 }
 
-// answerRefusal answers a request that a queue has refused, also if it comes there again.
-// Then this handler may have another `error_response`; the status stays the same.
+// answerRefusal answers a request that was refused, also if it comes to its queue again. Then
+// this handler may have another `error_response`; the status stays the same. Error routes
+// answer what is the client's fault: trying again does not help.
 func (v *visit) answerRefusal(w http.ResponseWriter) error {
-	answer := v.handler.ErrorResponse
-	if answer == nil || v.clientsFault() {
+	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
+	if v.about.Reason == "" && failure.StatusCode < 500 {
 		return v.failure
 	}
-	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
-	w.Header().Set("Content-Type", answer.ContentType)
+	s := v.handler
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, v.pausedUntil(), time.Now()))
+	if s.ErrorResponse == nil {
+		return v.failure
+	}
+	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
 	w.WriteHeader(failure.StatusCode)
-	_, err := w.Write([]byte(answer.Body))
+	_, err := w.Write([]byte(s.ErrorResponse.Body))
 	return err
 }
 
