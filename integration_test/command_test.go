@@ -115,7 +115,7 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 		alive = append(alive, text)
 	}
 	// Bug: a request of theirs was said to be cancelled.
-	c.wantCommand(3, "its file would be removed, while whoever made it may still be at work", "evict", "--prefix", "b_", tickets[2].Token)
+	c.wantCommand(3, "removes the file of another program, which works on", "evict", "--prefix", "b_", tickets[2].Token)
 	c.wantEvict(0, "its file was removed; whoever made it may still be at work", tickets[2].Token)
 	if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
 		t.Errorf("alive are %v; expected %v", alive, want)

@@ -121,15 +121,12 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err = evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, queue, t)
 	}
-	effect, result := "its request would be cancelled in the middle of its work", "evicted; its request is refused"
-	unowned := t.Alive != nil && !*t.Alive
-	if unowned { // another program's, or a dead process's
-		effect, result = "its file would be removed, while whoever made it may still be at work", "its file was removed; whoever made it may still be at work"
-	}
+	result := "evicted; its request is refused"
 	switch {
 	case errors.Is(err, serializer.ErrInside):
 		row := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0]
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; %s", t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner), effect))
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; an eviction cancels a request in the middle of its work, and removes the file of another program, which works on",
+			t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -137,7 +134,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		return nil, adminError(http.StatusNotFound, err)
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
-	case unowned:
+	case t.Alive != nil && !*t.Alive: // of another program, or of a dead process
+		result = "its file was removed; whoever made it may still be at work"
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText
