@@ -221,8 +221,11 @@ func (b *Response) Deliver(err error) error {
 	}()
 	begun := b.state == keeping && b.status != 0
 	revoked := b.turn.Revoked()
+	if err == http.ErrAbortHandler && !b.turn.Sent() {
+		revoked = cmp.Or(revoked, b.turn.InnerRevoked()) // a part of an inner answer was kept here
+	}
 	switch {
-	case revoked != nil && (b.state == keeping || !b.turn.Sent()):
+	case revoked != nil && b.state == keeping:
 		b.kept.before.restore(b.w.Header())
 		if b.major == 1 && (b.uploads() || b.turn.ReadsCut()) {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins

@@ -199,6 +199,28 @@ func TestAbortedResponse(t *testing.T) {
 	})
 }
 
+// An answer that an outer queue keeps is dropped if the inner turn is revoked in the middle of
+// it. Bug: error routes between the two wrote their page behind the part, as one answer.
+func TestPartInOuterQueue(t *testing.T) {
+	s := site{limit: 1 << 20, errors: make(chan error, 1)}
+	s.next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		inner := begin(w, r, 0, true)
+		err := inner.Serve(caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			_, err := w.Write(make([]byte, 2*unsent))
+			inner.turn.Revoke(errors.New("revoked"))
+			return err
+		}), r)
+		inner.turn.End()
+		if err = inner.Deliver(err); err != nil {
+			s.fail(w, err)
+		}
+		return nil
+	})
+	if resp, text := get(t, s.start(t)); resp.StatusCode != http.StatusGatewayTimeout || text != "error route" {
+		t.Errorf("%s, %d bytes", resp.Status, len(text))
+	}
+}
+
 // Other panics fly on.
 func TestPanic(t *testing.T) {
 	b := begin(httptest.NewRecorder(), httptest.NewRequest("GET", "/", http.NoBody), 1000, false)

@@ -136,6 +136,14 @@ func (c *Context) Revoke(cause error) bool {
 // Revoked is the revocation of the turn, or nil.
 func (c *Context) Revoked() *Revocation { return c.revoked.Load() }
 
+// InnerRevoked is the revocation of a turn of another queue inside this one, or nil.
+func (c *Context) InnerRevoked() (r *Revocation) {
+	for inner := c.inner.Load(); inner != nil && r == nil; inner = inner.inner.Load() {
+		r = inner.Revoked()
+	}
+	return r
+}
+
 // EndWithClient lets the context of the next handlers end with the client after all.
 func (c *Context) EndWithClient() {
 	c.OutlivesClient = false
