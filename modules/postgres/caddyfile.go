@@ -5,7 +5,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
+	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 )
 
 var subdirectives = directive.Table[*Engine]{

@@ -17,9 +17,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
+	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 	"github.com/orderly-http/caddy-orderly/serializer/postgres"
 )
 
@@ -73,7 +74,7 @@ func (e *Engine) Provision(caddy.Context) error {
 }
 
 func (e *Engine) provision() error {
-	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), enginesettings.DefaultTTL)}
+	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), lease.DefaultTTL)}
 	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
 	if err != nil {
 		return err

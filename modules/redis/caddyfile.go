@@ -4,7 +4,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
+	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 )
 
 var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{

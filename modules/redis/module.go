@@ -19,7 +19,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	client "github.com/redis/go-redis/v9"
 
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
+	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/redis"

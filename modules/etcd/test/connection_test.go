@@ -15,9 +15,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
-	"github.com/orderly-http/caddy-orderly/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
+	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"

@@ -12,13 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-)
-
-// Bounds and default of the time to live.
-const (
-	DefaultTTL = 10 * time.Second
-	MinTTL     = 2 * time.Second
-	MaxTTL     = time.Hour
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // WantNamespace says what a namespace must be.
@@ -35,7 +29,7 @@ func CheckNamespace(text string) error {
 
 // CheckTTL returns an error for an invalid time to live.
 func CheckTTL(ttl time.Duration) error {
-	if ttl < MinTTL || ttl > MaxTTL || ttl%time.Second != 0 {
+	if lease.CheckTTL(ttl) != nil || ttl%time.Second != 0 {
 		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Common are settings of engines that log in to servers.
@@ -49,7 +50,7 @@ func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of
 // servers, which is named name.
 func (c Common) Expanded(name string, servers []string) (Common, []string, error) {
-	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(DefaultTTL))
+	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(lease.DefaultTTL))
 	list := strings.Join(servers, " ")
 	settings := []Setting{{name, &list}, {"namespace", &c.Namespace}, {"username", &c.Username}, {"password", &c.Password}}
 	if c.TLS != nil {
