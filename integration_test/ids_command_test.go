@@ -42,6 +42,8 @@ func TestIDsCommand(t *testing.T) {
 		{[]string{"new", "-n", "0"}, "", 1, `^$`, `-n 0: expected 1 or more`},
 		{[]string{"new", "--scheme", "sharded_id", "--shards", "0"}, "", 1, `^$`, `--shards 0`},
 		{[]string{"decode", "cbpvimguo4hkaps9lf6g"}, "", 0, `scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},
+		// Bug: only on standard input, spaces around an ID were no part of it.
+		{[]string{"decode", " cbpvimguo4hkaps9lf6g\r"}, "", 0, `^cbpvimguo4hkaps9lf6g\n`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
 	} {

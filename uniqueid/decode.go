@@ -12,8 +12,7 @@ import (
 type Decoded struct {
 	// Text is the ID.
 	Text string `json:"id"`
-	// Scheme is txid, unique_id, sharded_id, call_number, uuid_v7, trace_id or
-	// traceparent.
+	// Scheme is the name of the kind, such as txid.
 	Scheme string `json:"scheme"`
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
 	// other schemes it is empty.
@@ -106,7 +105,7 @@ var errSameReading = errors.New("another reading says as much")
 // ID, and may be a UUIDv7 without its hyphens.
 //
 // The readings come in a fixed order, the most likely first. If there is none, the error
-// names all schemes that were tried. It also says what is wrong with the text for those
+// names all schemes with their lengths. It also says what is wrong with the text for those
 // whose length matches.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
@@ -126,6 +125,23 @@ func Decode(text string) ([]Decoded, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	return nil, fmt.Errorf("%s is no ID: it is no txid, uuid_v7, trace_id, traceparent, unique_id, sharded_id or call_number%s",
-		quote(text), &reasons)
+	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths(), &reasons)
+}
+
+// lengths says of each scheme how many characters its texts have.
+func lengths() string {
+	var text strings.Builder
+	var last reading
+	for _, r := range readings {
+		switch {
+		case r.longest > r.shortest:
+			fmt.Fprintf(&text, ", %s %d to %d", r.scheme, r.shortest, r.longest)
+		case r.scheme != last.scheme:
+			fmt.Fprintf(&text, ", %s %d", r.scheme, r.shortest)
+		case r.shortest != last.shortest:
+			fmt.Fprintf(&text, " or %d", r.shortest)
+		}
+		last = r
+	}
+	return text.String()[2:]
 }

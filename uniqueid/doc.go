@@ -66,6 +66,6 @@
 // options: a clock and a source of randomness. A Parse function refuses what no generator
 // can make. [Decode] returns which kinds a text can be.
 //
-// To add a kind, write a file with its type, its form and its generator, and add its
-// readings to decode.go.
+// To add a kind, write a file with its type, its form and its generator, and add it to the
+// tables in decode.go and in modules/uniqueids/kinds.go.
 package uniqueid

@@ -150,13 +150,16 @@ func TestBytesThatNobodyMakes(t *testing.T) {
 	}
 }
 
-// Bug: the error for nonsense listed the lengths of IDs, not that it is none.
+// Bug: the error for nonsense did not say that it is none, and that for a txid that was cut
+// spoke of other kinds only.
 func TestDecodeNonsense(t *testing.T) {
-	const none = " is no ID: it is no txid, uuid_v7, trace_id, traceparent, unique_id, sharded_id or call_number"
+	const none = " is no ID; IDs have so many characters: sharded_id 18 to 23, uuid_v7 36 or 32, trace_id 32, " +
+		"traceparent 55 to 512, txid 20, call_number 8, unique_id 19 or 24 or 27"
 	for text, want := range map[string]string{
 		"":                       `""` + none,
 		"nonsense!":              `"nonsense!"` + none,
 		strings.Repeat("x", 600): `"` + strings.Repeat("x", 64) + `"...` + none,
+		"cbpvimguo4hkaps9lf":     `"cbpvimguo4hkaps9lf"` + none + `; as a sharded_id: at offset 0: want one of 0-9 in the shard, found 'c'`,
 		"cbpvimguo4hkaps9lf6z": `"cbpvimguo4hkaps9lf6z"` + none +
 			`; as a sharded_id: at offset 0: want one of 0-9 in the shard, found 'c'` +
 			`; as a txid: at offset 19: want one of 0-9a-v (lower-case base32hex), found 'z'`,

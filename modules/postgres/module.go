@@ -48,8 +48,7 @@ type Engine struct {
 	Namespace string `json:"namespace,omitempty"`
 
 	// How long the others wait for a Caddy that died or is cut off, as a duration of
-	// whole seconds, `2s` to `1h`. 0 means
-	// the default. Default: `10s`.
+	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
 	TTL caddy.Duration `json:"ttl,omitempty"`
 
 	enginesettings.Place `json:"-"`

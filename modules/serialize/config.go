@@ -22,10 +22,8 @@ import (
 // It is an ordinary handler: every serialize that a request comes to applies, one inside
 // the other. After one with `off`, the request passes all that follow.
 //
-// The request body is read before the request takes its ticket. The turn ends when the
-// next handlers have returned; error routes come later. A refused request gets
-// `error_code` (503 if the storage fails) with a `Retry-After` header, and either
-// `error_response` or the error routes. It never reaches the next handlers.
+// The turn ends when the next handlers have returned; error routes come later. A refused
+// request never reaches the next handlers.
 //
 // A reentrant request comes to the same queue again, in a nested block or by a rewrite. It
 // passes while it holds a turn there, unless this handler is stricter. If it was refused
@@ -43,9 +41,8 @@ type Handler struct {
 	// Default: false.
 	Off bool `json:"off,omitempty"`
 
-	// The directory of the lock files, as an absolute path. A missing one is
-	// created. Global placeholders are replaced when the configuration is loaded;
-	// an unknown or empty one is an error. Empty means the default. Default: `queues`
+	// The directory of the lock files, as an absolute path. A missing one is created.
+	// Global placeholders are replaced when the configuration is loaded. Default: `queues`
 	// in Caddy's data directory.
 	Path string `json:"path,omitempty"`
 
@@ -65,9 +62,8 @@ type Handler struct {
 	QueueLength int `json:"queue_length,omitempty"`
 
 	// Selects the request to refuse when `queue_length` requests already wait:
-	// `drop_newest` the one that arrives, `drop_oldest` the one that has waited
-	// longest. The latter needs a `queue_length` of at least 1. Default:
-	// `drop_newest`.
+	// `drop_newest` the one that arrives, `drop_oldest` the one that has waited longest,
+	// which needs a `queue_length` of at least 1. Default: `drop_newest`.
 	WhenFull string `json:"when_full,omitempty"`
 
 	// The HTTP status of a refusal, 400 to 599. 0 means the default. Default: 503.
@@ -86,9 +82,8 @@ type Handler struct {
 	// requests are alone inside. Default: none.
 	SharedMethods []string `json:"shared_methods,omitempty"`
 
-	// The longest time inside, as a duration. A request that exceeds it is
-	// cancelled, and the next one enters when its handler has returned. 0 means no
-	// limit. Default: 0.
+	// The longest time inside, as a duration. A request that exceeds it is cancelled. 0
+	// means no limit. Default: 0.
 	HoldTimeout *caddy.Duration `json:"hold_timeout,omitempty"`
 
 	// What happens to a request inside when its client disconnects. `finish`
@@ -97,9 +92,8 @@ type Handler struct {
 
 	// How much of the request body is kept in memory, in bytes or as a text such as
 	// `64KiB`. The body is read before the ticket is taken. A body that needs more than
-	// `buffer` and `buffer_disk` is refused with 413. -1 means off: the ticket is taken
-	// when the head is here, and the next handlers read the body while the request is
-	// inside. At most 1GiB. Default: `64KiB`.
+	// `buffer` and `buffer_disk` is refused with 413. -1 means off: the next handlers read
+	// the body while the request is inside. At most 1GiB. Default: `64KiB`.
 	Buffer *Size `json:"buffer,omitempty"`
 
 	// How much of the request body beyond `buffer` is kept in an unnamed file in the
@@ -112,20 +106,16 @@ type Handler struct {
 	// inside the turn. 0 means off. At most 1GiB. Default: `256KiB`.
 	ResponseBuffer *Size `json:"response_buffer,omitempty"`
 
-	// Lets every request enter at once, and counts and logs what it would have met
-	// in the queue: `would_enter` or `would_wait`. `queue_length`, `hold_timeout`,
-	// `on_disconnect`, `buffer`, `buffer_disk`, `response_buffer` and `waiting_page` have
-	// no effect then; `timeout` only limits the wait for a pause or for another process.
-	// Default: false.
+	// Lets every request enter at once, and counts and logs what it would have met in the
+	// queue. Settings that delay, refuse or cancel requests have no effect. Default: false.
 	DryRun bool `json:"dry_run,omitempty"`
 
 	// The engine that keeps the queue, a module of the namespace
 	// `http.serialize.engines`. Default: `file`.
 	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
 
-	// Answers waiting browsers with a page that shows their place in the queue, and
-	// keeps the place as long as the page reloads. Default: none; browsers wait with
-	// an open connection, as all other clients do.
+	// Answers waiting browsers with a page that shows and keeps their place in the queue.
+	// Default: none; browsers wait with an open connection, as all other clients do.
 	WaitingPage *WaitingPage `json:"waiting_page,omitempty"`
 
 	engine       *engineRef

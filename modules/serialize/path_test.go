@@ -34,6 +34,15 @@ func TestPathThatNamesNoDirectory(t *testing.T) {
 	}
 }
 
+// Bug: the error spoke of a relative path that nobody had written.
+func TestNoDefaultPath(t *testing.T) {
+	t.Setenv("HOME", "")
+	t.Setenv("XDG_DATA_HOME", "")
+	if err := provision(t, new(Handler)); err == nil || !strings.Contains(err.Error(), "neither HOME nor XDG_DATA_HOME is set") {
+		t.Errorf("error %v; expected one that says what is missing", err)
+	}
+}
+
 // Placeholders that have a value are filled in.
 func TestPathWithPlaceholder(t *testing.T) {
 	dir := t.TempDir()

@@ -19,8 +19,8 @@ import (
 )
 
 // A setting is one subdirective of serialize and the JSON field of the same name. The
-// Caddyfile, the defaults, the checks and the reference in docs/directives.md all come
-// from the table of settings, so a new one is a line there and a field of [Handler].
+// Caddyfile, the defaults and the checks come from the table of settings; a test compares
+// docs/directives.md and the comments of the fields of [Handler], which Caddy's site shows.
 type setting struct {
 	name   string
 	syntax string // of the values
@@ -231,8 +231,10 @@ func defaultPath() string { return filepath.Join(caddy.AppDataDir(), "queues") }
 // another directory: `{env.NOPE}/q` is not meant to be `/q`.
 func expandPath(path string) (string, error) {
 	if path == "" {
-		path = defaultPath()
-		return path, checkPath(path)
+		if path = defaultPath(); !filepath.IsAbs(path) {
+			return "", errors.New("path: neither HOME nor XDG_DATA_HOME is set, so there is no default; set path to a directory such as /var/lib/caddy/queues")
+		}
+		return path, nil
 	}
 	expanded, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
 	if err != nil {

@@ -32,6 +32,21 @@ func TestSettingsAreDocumented(t *testing.T) {
 	}
 }
 
+// The comments of the fields, which Caddy's site shows, say the defaults of the table.
+func TestDefaultsInComments(t *testing.T) {
+	text, err := os.ReadFile("config.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := strings.NewReplacer("\n\t//", "", "`", "", "Default: false", "Default: off")
+	for _, s := range settings {
+		found := regexp.MustCompile("Default: ([^.;]+)[^/\n]*\n[^/\n]*json:\"" + s.name + ",").FindStringSubmatch(plain.Replace(string(text)))
+		if found == nil || !strings.HasPrefix(plain.Replace(s.usual), found[1]) {
+			t.Errorf("config.go says of %s: %q; the default is %s", s.name, found, s.usual)
+		}
+	}
+}
+
 // The handler's comment and the reference have each placeholder, and each reason of a
 // refusal, and no other.
 func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {

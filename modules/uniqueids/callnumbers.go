@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
@@ -24,32 +23,26 @@ type callNumbers struct {
 	storage atomic.Pointer[certmagic.Storage]
 }
 
-func newCallNumbers() *callNumbers {
-	c := new(callNumbers)
-	c.CallNumberGenerator = uniqueid.NewCallNumberGenerator(c)
-	return c
-}
-
-// openCallNumbers takes a generator out of the pool, where it has a key.
-func openCallNumbers(storage certmagic.Storage) (_ newID, key string) {
-	key = fmt.Sprintf("%T %p", storage, storage) // which at worst uses up a run at each reload
-	if named, ok := storage.(fmt.Stringer); ok {
-		key = fmt.Sprintf("%T %s", storage, named)
+// openCallNumbers takes the generator of the handler's storage out of the pool.
+func openCallNumbers(_ context.Context, u *Handler) (newID, error) {
+	u.storageKey = fmt.Sprintf("%T %p", u.storage, u.storage) // which at worst uses up a run at each reload
+	if named, ok := u.storage.(fmt.Stringer); ok {
+		u.storageKey = fmt.Sprintf("%T %s", u.storage, named)
 	}
-	value, _, _ := callNumberPool.LoadOrNew(key, func() (caddy.Destructor, error) { return newCallNumbers(), nil })
-	return value.(*callNumbers).from(storage), key
-}
-
-// from makes call numbers for the handlers of a configuration with this storage.
-func (c *callNumbers) from(storage certmagic.Storage) newID {
-	return func(ctx context.Context, _ time.Time) (string, error) {
-		c.storage.Store(&storage)
-		number, err := c.New(ctx)
+	value, _, _ := callNumberPool.LoadOrNew(u.storageKey, func() (caddy.Destructor, error) {
+		c := new(callNumbers)
+		c.CallNumberGenerator = uniqueid.NewCallNumberGenerator(c)
+		return c, nil
+	})
+	c := value.(*callNumbers)
+	return func(ids *requestIDs) (string, error) {
+		c.storage.Store(&u.storage)
+		number, err := c.New(ids.ctx)
 		if err != nil {
 			return "", err
 		}
 		return number.String(), nil
-	}
+	}, nil
 }
 
 // NextRun implements [uniqueid.RunStore].

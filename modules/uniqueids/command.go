@@ -2,7 +2,6 @@ package uniqueids
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
@@ -34,10 +34,13 @@ header field traceparent.`,
 	})
 }
 
-// schemes are the schemes of which the command makes IDs, the default first.
-var schemes = []string{"txid", "unique_id", "sharded_id", "call_number", "uuid_v7"}
-
 func idsNewCommand() *cobra.Command {
+	var schemes []string
+	for _, kind := range kinds {
+		if kind.command {
+			schemes = append(schemes, kind.scheme)
+		}
+	}
 	cmd := &cobra.Command{
 		Use:   "new [--scheme " + strings.Join(schemes, "|") + "] [-n N] [--shards N]",
 		Short: "Prints new IDs, one per line",
@@ -66,33 +69,19 @@ storage, which servers without a storage option use.`,
 		if err := shardsRange.Check("--shards", *shards); err != nil {
 			return err
 		}
-		newID, err := commandGenerator(cmd.Context(), *scheme, *shards)
+		at := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == *scheme })
+		u := &Handler{Layout: uniqueid.Classic.String(), Node: nodeAuto, Shards: *shards, storage: caddy.DefaultStorage, logger: zap.NewNop()}
+		newID, err := kinds[at].open(cmd.Context(), u)
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		for i := 0; i < *n && err == nil; i++ {
 			var id string
-			if id, err = newID(cmd.Context(), time.Now()); err == nil {
+			if id, err = newID(&requestIDs{handler: u, ctx: cmd.Context()}); err == nil {
 				fmt.Fprintln(out, id)
 			}
 		}
 		return errors.Join(err, out.Flush())
 	}
 	return cmd
-}
-
-// commandGenerator returns what makes IDs of a scheme in a process that runs no server.
-func commandGenerator(ctx context.Context, scheme string, shards int) (newID, error) {
-	switch scheme {
-	case "unique_id":
-		node, _ := nodeOf(ctx, nodeAuto)
-		return uniqueIDs(uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node))
-	case "sharded_id":
-		return shardedIDs(shards)
-	case "call_number":
-		return newCallNumbers().from(caddy.DefaultStorage), nil
-	case "uuid_v7":
-		return func(context.Context, time.Time) (string, error) { return uniqueid.NewUUIDv7().String(), nil }, nil
-	}
-	return func(context.Context, time.Time) (string, error) { return uniqueid.NewTXID().String(), nil }, nil
 }
 
 func idsDecodeCommand() *cobra.Command {
@@ -121,6 +110,7 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 			print = printJSON
 		}
 		decode := func(id string) {
+			id = strings.TrimSpace(id) // a line of curl ends in a carriage return
 			if readings, err := uniqueid.Decode(id); err != nil {
 				failed++
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
@@ -133,8 +123,8 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		}
 		lines := bufio.NewScanner(cmd.InOrStdin())
 		for len(ids) == 0 && lines.Scan() {
-			if id := strings.TrimSpace(lines.Text()); id != "" {
-				decode(id)
+			if strings.TrimSpace(lines.Text()) != "" {
+				decode(lines.Text())
 			}
 		}
 		if err := lines.Err(); err != nil {

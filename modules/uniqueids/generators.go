@@ -15,33 +15,17 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// newID makes an ID for a request that arrived at the given time, and returns its text.
-type newID func(ctx context.Context, arrival time.Time) (string, error)
-
-// openGenerators sets up all IDs but the txid and its notations. Their counters belong to
-// the process, not to the handler. Two counters with the same node would make the same IDs,
-// and so would a new one after a reload.
-func (u *Handler) openGenerators(ctx caddy.Context) error {
-	newUniqueID, err := uniqueIDs(uniqueIDsOf(ctx, u))
-	if err != nil {
-		return err
+// openGenerators sets up all kinds of IDs. Their counters belong to the process, not to the
+// handler. Two counters with the same node would make the same IDs, and so would a new one
+// after a reload.
+func (u *Handler) openGenerators(ctx caddy.Context) (err error) {
+	u.storage, u.byPlaceholder = ctx.Storage(), make(map[string]newID)
+	for _, kind := range kinds {
+		if u.byPlaceholder[kind.placeholder], err = kind.open(ctx, u); err != nil {
+			return err
+		}
 	}
-	newShardedID, err := shardedIDs(u.Shards)
-	if err != nil {
-		return err
-	}
-	u.byPlaceholder = map[string]newID{"unique_id": newUniqueID, "http.request.sharded_id": newShardedID}
-	u.byPlaceholder["http.request.call_number"], u.storageKey = openCallNumbers(ctx.Storage())
 	return nil
-}
-
-func uniqueIDs(g *uniqueid.UniqueIDGenerator, err error) (newID, error) {
-	return func(_ context.Context, arrival time.Time) (string, error) { return g.New(arrival).String(), nil }, err
-}
-
-func shardedIDs(shards int) (newID, error) {
-	g, err := uniqueid.NewShardedIDGenerator(shards)
-	return func(context.Context, time.Time) (string, error) { return g.New().String(), nil }, err
 }
 
 // failures throttles the log entries of each placeholder, for all handlers together.
@@ -60,7 +44,7 @@ func logFailure(logger *zap.Logger, placeholder string, err error) {
 // released: a new one with the same node could repeat their IDs.
 var uniqueIDGenerators sync.Map
 
-func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, error) {
+func openUniqueIDs(ctx context.Context, u *Handler) (newID, error) {
 	layout, err := uniqueid.ParseLayout(u.Layout)
 	if err != nil {
 		return nil, err
@@ -78,7 +62,8 @@ func uniqueIDsOf(ctx caddy.Context, u *Handler) (*uniqueid.UniqueIDGenerator, er
 		return nil, err
 	}
 	first, _ := uniqueIDGenerators.LoadOrStore(key, g)
-	return first.(*uniqueid.UniqueIDGenerator), nil
+	g = first.(*uniqueid.UniqueIDGenerator)
+	return func(ids *requestIDs) (string, error) { return g.New(ids.arrival()).String(), nil }, nil
 }
 
 // resolveTimeout bounds the lookup of the host's own name.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
@@ -32,20 +33,14 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // `{http.request.trace_id}` | the 128 bits of the UUIDv7 as 32 hex digits, for W3C Trace Context
 // `{http.request.traceparent}` | `00-<trace_id>-<16 hex digits, new for this request>-<flags>`; the flags are `03`, sampled and random, or `01` if the ID was adopted
 //
-// If Caddy's `tracing` is on, its trace wins: trace_id and traceparent are those of
-// its span. The txid and the UUIDv7 then remain the request's own, since other
-// requests belong to the same trace; the access log joins them. Once used, trace_id
-// and traceparent stay the same, even if tracing begins later.
+// If Caddy's `tracing` is on, trace_id and traceparent are those of its span. The txid and
+// the UUIDv7 remain the request's own, since other requests belong to the same trace.
 //
 // If a request passes several unique_ids handlers, the first one names it. The others
 // only remove from the request what their `trust` does not trust.
 //
-// With access logs on, the entry has the field `txid`. An error that passes the
-// handler gets the txid as its ID, so the error log's `err_id` and the access log
-// join.
-//
-// If Caddy's storage fails, `{http.request.call_number}` is empty and the log says
-// why.
+// The access log has the txid in its field `txid`, and the error log as `err_id`. If
+// Caddy's storage fails, `{http.request.call_number}` is empty and the log says why.
 type Handler struct {
 	// The layout of `{unique_id}`: `classic`, `threaded` or `modern`, with 19, 24
 	// or 27 characters. Default: `classic`.
@@ -70,7 +65,8 @@ type Handler struct {
 
 	logger        *zap.Logger
 	byPlaceholder map[string]newID
-	storageKey    string // of its call numbers; "" until it has them
+	storage       certmagic.Storage // of its call numbers
+	storageKey    string            // by which they are in the pool; "" until it has them
 }
 
 // CaddyModule returns the Caddy module information.

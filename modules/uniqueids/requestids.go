@@ -63,29 +63,23 @@ func (ids *requestIDs) replace(placeholder string) (any, bool) {
 // make makes the ID of a placeholder, or "" if that fails. ok is false if the placeholder is
 // none of ours.
 func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
-	switch placeholder {
-	case "http.request.txid":
-		return ids.TXID(), true
-	case "http.request.uuid_v7":
-		return ids.UUIDv7().String(), true
-	case "http.request.trace_id":
-		return ids.Trace().TraceID().String(), true
-	case "http.request.traceparent":
-		return ids.Trace().String(), true
-	}
 	newID := ids.handler.byPlaceholder[placeholder]
 	if newID == nil {
 		return "", false
 	}
-	arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time)
-	if !ok {
-		arrival = time.Now()
-	}
-	text, err := newID(ids.ctx, arrival)
+	text, err := newID(ids)
 	if err != nil {
 		logFailure(ids.handler.logger, placeholder, err)
 	}
 	return text, true
+}
+
+// arrival is when the request arrived.
+func (ids *requestIDs) arrival() time.Time {
+	if arrival, ok := caddyhttp.GetVar(ids.ctx, "start_time").(time.Time); ok {
+		return arrival
+	}
+	return time.Now()
 }
 
 // String returns the request's txid. It implements [fmt.Stringer] for the access log.
