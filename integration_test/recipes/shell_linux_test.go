@@ -54,13 +54,12 @@ func TestQuickStart(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", slow, "../../examples/slow").CombinedOutput(); err != nil {
 		t.Fatalf("building the application: %v\n%s", err, out)
 	}
-	program := func(heading string) string {
-		return strings.Replace(strings.TrimSpace(blocks(t, page, heading, "sh")[0]), "go run ./examples/slow", slow, 1)
+	command := func(heading string, n int) string {
+		return strings.Replace(strings.TrimSpace(blocks(t, page, heading, "sh")[n]), "go run ./examples/slow", slow, 1)
 	}
-	free, _ := console(t, blocks(t, page, "An application", "console")[0])
-	turns, _ := console(t, blocks(t, page, "The first queue", "console")[0])
-	list, table := console(t, blocks(t, page, "Look at it", "console")[0])
-	ask, header := console(t, blocks(t, page, "The first ID", "console")[0])
+	program := func(heading string) string { return command(heading, 0) }
+	free, turns, list, ask := command("An application", 1), command("The first queue", 1), command("Look at it", 0), command("The first ID", 0)
+	table, header := blocks(t, page, "Look at it", "text")[0], blocks(t, page, "The first ID", "text")[0]
 	// Each command waits for all that its shell has started, so each has its own. A busy machine
 	// may need longer than the page says until all wait, and until they are listed. Bug of this
 	// test: by then, they were served.
@@ -126,7 +125,8 @@ func TestDocumentedIDs(t *testing.T) {
 	t.Parallel()
 	pattern := regexp.MustCompile(`(?m)^ *\$ (?:\./)?caddy (ids .*)\n((?:[^$\n` + "`" + `].*\n)*)`)
 	for _, page := range []string{"quick-start.md", "ids.md"} {
-		for _, match := range pattern.FindAllStringSubmatch(readFile(t, docs, page), -1) {
+		text := strings.NewReplacer("```sh\n", "$ ", "\n```\n\n```text\n", "\n").Replace(readFile(t, docs, page))
+		for _, match := range pattern.FindAllStringSubmatch(text, -1) {
 			args, want := strings.Fields(match[1]), unindent(match[2])
 			got, errs, code := testcaddy.Output(t, args...)
 			if args[1] == "new" { // as many, and but for the number of a shard as long

@@ -37,8 +37,7 @@ import (
 // `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted` or `superseded`
 type Handler struct {
-	// Lets the request pass this handler and every serialize that comes after it.
-	// Default: false.
+	// Lets the request pass this and every later serialize. Default: false.
 	Off bool `json:"off,omitempty"`
 
 	// The directory of the lock files, as an absolute path. A missing one is created.
@@ -47,8 +46,7 @@ type Handler struct {
 	Path string `json:"path,omitempty"`
 
 	// Begins the names of the lock files, and so names the queue. May contain
-	// placeholders; whatever their values, lock files stay in the directory. Empty
-	// means the default. Default: `serializer_`.
+	// placeholders. Default: `serializer_`.
 	Prefix string `json:"prefix,omitempty"`
 
 	// The request methods that pass without waiting. Default: none.
@@ -57,8 +55,7 @@ type Handler struct {
 	// The longest wait, as a duration. 0 means to wait for ever. Default: 60s.
 	Timeout *caddy.Duration `json:"timeout,omitempty"`
 
-	// The number of requests that may wait; one more is refused. 0 means no limit.
-	// Default: 0.
+	// How many requests may wait; one more is refused. 0 means no limit. Default: 0.
 	QueueLength int `json:"queue_length,omitempty"`
 
 	// Selects the request to refuse when `queue_length` requests already wait:
