@@ -44,7 +44,7 @@ var storageFaults = []storageFault{
 			check(t, os.Chmod(c.dir, 0o500))
 			return func() { check(t, os.Chmod(c.dir, 0o700)) }
 		},
-		says: "chmod u+rwX ", // bug: only a Caddy that started said so
+		says: "chown", // bug: only a Caddy that started said so
 	},
 	{
 		name:  "no inodes left",
