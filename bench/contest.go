@@ -128,7 +128,6 @@ const (
 	caddyFree   = "Caddy, no queue"
 	caddyMemory = "Orderly, memory"
 	caddyFile   = "Orderly, lock files"
-	caddyLink   = "Caddy, a file made and removed" // without a queue
 )
 
 // caddies are a Caddy without a queue and one with each engine.

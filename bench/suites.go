@@ -47,10 +47,9 @@ func each(clients []int, holds ...time.Duration) (all []figures.Case) {
 }
 
 // The suite respond puts the queue in front of the fastest handler there is, so all
-// that it costs is seen. Beside it stands what no queue by lock files can do without.
+// that it costs is seen.
 func measureRespond(ctx context.Context, b *bench) error {
-	link := contestant{name: caddyLink, config: server.Config{Program: b.caddy, Engine: "link"}}
-	c := contest{bench: b, contestants: append(caddies(b.caddy, "", ""), link), seconds: 1, gauge: b.speed}
+	c := contest{bench: b, contestants: caddies(b.caddy, "", ""), seconds: 1, gauge: b.speed}
 	return c.compare(ctx, b.rounds, each([]int{1, 16, plottedClients}, 0))
 }
 

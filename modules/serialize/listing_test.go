@@ -89,21 +89,6 @@ type turning struct {
 
 func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
 
-// Bug: `caddy validate` made tables in PostgreSQL. The end of a configuration read the queues,
-// also if no request had come.
-func TestUnusedEngineIsNotRead(t *testing.T) {
-	read := false
-	e := share(t, "unused", &turning{inMemory("test:unused"), func() { read = true }})
-	s := &Handler{Prefix: "a_", engine: &engineRef{sharedEngine: e}}
-	s.derive()
-	for _, used := range []bool{false, true} {
-		e.used.Store(used)
-		if s.warnLeftOut(); read != used {
-			t.Errorf("used %v: read %v", used, read)
-		}
-	}
-}
-
 // Bug: a careful eviction evicted a ticket that was listed as waiting, although it had
 // entered since.
 func TestCarefulEvictionOfOneThatEnters(t *testing.T) {

@@ -182,7 +182,6 @@ type sharedEngine struct {
 	space       string             // where it keeps its queues
 	directory   string             // by which it was opened
 	inDirectory *atomic.Int32      // how many engines are open there
-	used        atomic.Bool        // a request has come
 	places      waitingpage.Places // of browsers that wait without a connection
 }
 
@@ -208,9 +207,6 @@ type engineRef struct {
 // acquire adds a reference for one request. The last one may be gone already, since
 // requests may arrive late during a reload; then the engine is opened again.
 func (e *engineRef) acquire() (*engineRef, error) {
-	if !e.used.Load() { // a write by each request would be slow
-		e.used.Store(true)
-	}
 	for {
 		n := e.refs.Load()
 		if n == 0 {
@@ -299,8 +295,8 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 // warnLeftOut names the queues of a handler that ends which have requests of this process,
 // or a pause, and which no other handler has. Somebody may have edited a path or a prefix.
 func (s *Handler) warnLeftOut() {
-	if !s.engine.used.Load() {
-		return // a configuration that is only checked need not reach any server
+	if caddy.ActiveContext().Context == nil {
+		return // `caddy validate` leaves nothing out, and need not reach any server
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
 	defer cancel()
@@ -310,7 +306,7 @@ func (s *Handler) warnLeftOut() {
 	}
 	for _, state := range states {
 		inside, waiting := s.engine.Count(state.Prefix)
-		paused := state.PausedUntil != nil && caddy.ActiveContext().Context != nil // `caddy validate` leaves nothing out
+		paused := state.PausedUntil != nil
 		if inside+waiting == 0 && !paused || !overlap(s.names, state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
