@@ -70,7 +70,6 @@ func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 	without.awaitTickets(0)
 	without.OpenAll()
 	without.wantServed(first, second)
-	without.WantMost(2)
 }
 
 // A line that is stricter than the turn that the request holds would let two in: it

@@ -43,8 +43,7 @@ func isRoots(file *os.File, path string) bool {
 }
 
 // Explain adds to an error what helps if this process may not use a directory, or its files
-// that match a pattern. It names no command for all cases: one that gives the directory to
-// a user can take it from the group that shares it.
+// that match a pattern. A command that gives the directory to a user may take it from a group.
 func Explain(err error, dir, files string) error {
 	switch {
 	case errors.Is(err, syscall.EROFS):

@@ -124,7 +124,8 @@ func (v *visit) before() *visit {
 func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
 	if earlier.failure != nil {
-		v.about.Reason, v.failure = earlier.about.Reason, earlier.failure
+		v.about.Reason, v.about.Position, v.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
+		v.failure = earlier.failure
 		return v.answerRefusal(w)
 	}
 	if s.DryRun || earlier.rule.AsStrictAs(v.rule) {
@@ -320,14 +321,10 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		status = http.StatusServiceUnavailable
 	}
 	v.about.Reason, v.about.Position, v.about.Token = refused.Reason, refused.Position, refused.Token
-	v.about.Paused = v.pausedUntil() != nil
+	v.about.PausedUntil = cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
 	v.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&v.about, status, refused.Err)
 	return v.answerRefusal(w)
-}
-
-func (v *visit) pausedUntil() *time.Time {
-	return cmp.Or(v.engine, v.handler.engine).PausedUntil(v.about.Queue)
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -355,7 +352,7 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 		return v.failure
 	}
 	s := v.handler
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, v.pausedUntil(), time.Now()))
+	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, v.about.PausedUntil, time.Now()))
 	if s.ErrorResponse == nil {
 		return v.failure
 	}

@@ -9,17 +9,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-func TestAge(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 0: "0s", 12300 * time.Microsecond: "12ms", 999900 * time.Microsecond: "1s", 1250 * time.Millisecond: "1.3s",
-		42 * time.Second: "42s", time.Minute: "1m", 100 * time.Second: "1m40s", time.Hour: "1h0m", 26 * time.Hour: "26h0m",
-	} {
-		if got := Age(d); got != want {
-			t.Errorf("%v is %q; expected %q", d, got, want)
-		}
-	}
-}
-
 // People name a queue by its prefix or by its name in a list.
 func TestName(t *testing.T) {
 	long := strings.Repeat("ä", 200)

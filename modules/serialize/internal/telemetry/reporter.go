@@ -128,7 +128,7 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
 	}
 	paused := zap.Skip()
-	if q.Paused {
+	if q.PausedUntil != nil {
 		paused = zap.Bool("paused", true)
 	}
 	r.logSome(q, q.Reason, level, "refused", paused, zap.String("reason", string(q.Reason)),
@@ -215,7 +215,7 @@ func (r *Reporter) emitRefusal(q *Request, status int) {
 	r.events.Emit(r.ctx, eventRefused, map[string]any{
 		"queue":     q.Queue,
 		"reason":    string(q.Reason),
-		"paused":    q.Paused,
+		"paused":    q.PausedUntil != nil,
 		"position":  q.Position,
 		"wait_ms":   waitMS(q.Waited),
 		"status":    status,

@@ -19,12 +19,12 @@ type Request struct {
 	Described serializer.Request // without its txid
 	ID        requestid.ID       // makes the txid; nil without unique_ids
 
-	Token    uint64 // of its ticket; 0 if it has none
-	Position int    // how many were ahead on arrival
-	Waited   time.Duration
-	Came     time.Time         // when the turn came; a browser takes it later
-	Reason   serializer.Reason // of its refusal, or ""
-	Paused   bool              // it was refused while its queue was paused
+	Token       uint64 // of its ticket; 0 if it has none
+	Position    int    // how many were ahead on arrival
+	Waited      time.Duration
+	Came        time.Time         // when the turn came; a browser takes it later
+	Reason      serializer.Reason // of its refusal, or ""
+	PausedUntil *time.Time        // the end of the pause in which it was refused, or nil
 
 	span trace.Span // of its wait, or nil
 }
