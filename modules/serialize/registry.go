@@ -226,16 +226,17 @@ func (e *engineRef) Release() {
 	_, _ = registered.engines.Delete(e.key) // which never fails
 }
 
-// A queue is a directory and a prefix, and has one engine. Engines of two modules, or of two
-// servers, know nothing of each other, and would let two requests in: they are rivals. A configuration
+// A queue is a directory and a prefix, and has one engine. Engines of two modules know
+// nothing of each other, and would let two requests in: they are rivals. Two servers or
+// namespaces of one module are two queues, which sites may have side by side. A configuration
 // that gives a queue another engine is refused while requests of the old one are in it.
 // Requests may still come to the old engine until the new configuration serves. So a
 // request that gets its turn looks whether a rival has let one in, and is refused if so.
 // Of two that look at once, at least one sees the other: each is counted as inside before.
 
-// rivalsOf are the open engines of a directory that keep its queues elsewhere.
-func (r *registry) rivalsOf(space, directory string) []*sharedEngine {
-	return slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return e.space == space || e.directory != directory })
+// rivalsOf are the open engines of other modules in a directory.
+func (r *registry) rivalsOf(name, directory string) []*sharedEngine {
+	return slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return e.name == name || e.directory != directory })
 }
 
 // checkRivals refuses a request that has its turn if a rival has let another one in.
@@ -243,12 +244,12 @@ func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
 	if e.inDirectory.Load() == 1 {
 		return nil
 	}
-	for _, rival := range registered.rivalsOf(e.space, e.directory) {
+	for _, rival := range registered.rivalsOf(e.name, e.directory) {
 		if inside, _ := rival.Count(queue); inside > 0 {
 			turn.Leave()
 			return &serializer.Refused{
 				Reason: serializer.ReasonStorage, Queue: queue, Position: turn.Position(), Token: turn.Token(),
-				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s, which the queue had before", rival.space)},
+				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s, which the queue had before", rival.name)},
 			}
 		}
 	}
@@ -264,15 +265,14 @@ const listPatience = time.Second
 func (s *Handler) checkEngineChange(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
-	directory := registered.resolve(s.Path)
-	space := spaceOf(s.module, directory)
-	for _, rival := range registered.rivalsOf(space, directory) {
+	name, directory := nameOf(s.module), registered.resolve(s.Path)
+	for _, rival := range registered.rivalsOf(name, directory) {
 		sameLoad := func(other *Handler) bool {
 			return other.engine.sharedEngine == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.names, s.names)
 		}
 		if others := registered.handlersWhere(sameLoad); len(others) > 0 {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
-				space, s.Prefix, others[0].Prefix, directory, rival.space)
+				name, s.Prefix, others[0].Prefix, directory, rival.name)
 		}
 		states, _ := rival.Engine.Queues(ctx)
 		for _, state := range states {
@@ -282,10 +282,10 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 			case state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil:
 				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
-					space, state.Prefix, directory, state.Inside, state.Waiting, rival.space)
+					name, state.Prefix, directory, state.Inside, state.Waiting, rival.name)
 			case state.Waiting > 0:
 				s.ctx.Logger().Warn("requests wait in a paused queue that gets another engine; new ones do not wait for them, and they are refused at a resume while one of these is inside",
-					zap.String("path", directory), zap.String("queue", state.Prefix), zap.Int("waiting", state.Waiting), zap.String("engine", rival.space))
+					zap.String("path", directory), zap.String("queue", state.Prefix), zap.Int("waiting", state.Waiting), zap.String("engine", rival.name))
 			}
 		}
 	}
@@ -310,7 +310,7 @@ func (s *Handler) warnLeftOut() {
 		if inside+waiting == 0 && !paused || !overlap(s.names, state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
-		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, path or prefix is another queue, "+
+		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, server, namespace, path or prefix is another queue, "+
 			"which is not paused, and does not wait for requests of this one", zap.String("path", s.engine.Path()), zap.String("queue", state.Prefix),
 			zap.Int("inside", inside), zap.Int("waiting", waiting), zap.Bool("paused", paused))
 	}
