@@ -105,10 +105,10 @@ var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
 
 // End ends the turn, or the wait for it. It reports whether the request was inside.
 func (c *Context) End() bool {
-	c.cancel(errOver)
+	defer c.cancel(errOver) // after the state, or Err would be nil for who has just found Done closed
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	return c.state.CompareAndSwap(inside, over) // afterwards: a context whose Done is closed has an Err
+	return c.state.CompareAndSwap(inside, over)
 }
 
 // Inside reports whether the request is inside.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http/httptest"
+	"sync"
 	"testing"
 )
 
@@ -74,5 +75,22 @@ func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 	}
 	if outer.End(); outer.Err() != nil {
 		t.Errorf("in the error routes: %v", outer.Err())
+	}
+}
+
+// A goroutine that outlives the handlers may derive a context at any moment. Bug: it found
+// Done closed and Err nil when the turn just ended, for which package context panics.
+func TestDerivedWhileTheTurnEnds(t *testing.T) {
+	for range 20_000 {
+		c := begin(t.Context(), true, nil)
+		var outliving sync.WaitGroup
+		outliving.Go(func() {
+			for !c.Over() {
+				_, cancel := context.WithCancel(c)
+				cancel()
+			}
+		})
+		c.End()
+		outliving.Wait()
 	}
 }
