@@ -224,11 +224,8 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 		restart()
 		s.report.Waited(&v.about, err)
 	}
-	if err != nil {
-		v.context.End()
-		if v.engine != nil {
-			v.engine.Release()
-		}
+	if err != nil && v.engine != nil {
+		v.engine.Release()
 	}
 	return err
 }

@@ -24,7 +24,9 @@ type Context struct {
 	// OutlivesClient reports whether the handlers go on when the client has gone.
 	OutlivesClient bool
 
-	ending  sync.Mutex    // keeps the turn from ending during an interruption
+	ending  sync.Mutex    // keeps the turn from ending during an interruption, or while Done is called
+	seen    atomic.Bool   // somebody may wait for the end of inside
+	early   bool          // inside ended before the turn
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
 	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
@@ -101,14 +103,20 @@ func (c *Context) Begin(r *http.Request) {
 	*r = *r.WithContext(c)
 }
 
-var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
-
-// End ends the turn, or the wait for it. It reports whether the request was inside.
+// End ends the turn. It reports whether the request was inside. What the handlers have seen
+// of the context lives on until the request ends: a goroutine of theirs may just have found
+// Done closed, and Err must not be nil then.
 func (c *Context) End() bool {
-	defer c.cancel(errOver) // after the state, or Err would be nil for who has just found Done closed
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	return c.state.CompareAndSwap(inside, over)
+	if !c.state.CompareAndSwap(inside, over) {
+		return false
+	}
+	c.early = c.inside.Err() != nil
+	if c.seen.Load() && c.OutlivesClient {
+		c.EndWithClient()
+	}
+	return true
 }
 
 // Inside reports whether the request is inside.
@@ -164,11 +172,8 @@ func (c *Context) Sends(what uint32) { c.sending.Store(what) }
 // Sent reports whether the client may have got a part of the answer.
 func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
 
-// EndedEarly reports whether the context ended before the turn.
-func (c *Context) EndedEarly() bool {
-	cause := context.Cause(c.inside)
-	return cause != nil && cause != errOver
-}
+// EndedEarly reports whether the context ended before the turn, which is over.
+func (c *Context) EndedEarly() bool { return c.early }
 
 // interruptTime is how often what blocks on the client is interrupted.
 const interruptTime = 50 * time.Millisecond
@@ -187,27 +192,38 @@ func (c *Context) Interrupt(cut func()) (stop func() bool) {
 func (c *Context) interruptOnce(cut func()) (again bool) {
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	if again = context.Cause(c.inside) != errOver && !c.Over(); again {
+	if again = !c.Over(); again {
 		cut()
 	}
 	return again
 }
 
+// current is the outer context again after a turn that was taken back, since error routes
+// must be able to answer.
 func (c *Context) current() context.Context {
-	if c.Over() {
-		if c.cut.Load() { // net/http takes the client for gone
-			return context.WithoutCancel(c.outer)
-		}
-		return c.outer
+	switch {
+	case !c.Over():
+		return c.inside
+	case c.cut.Load(): // net/http takes the client for gone
+		return context.WithoutCancel(c.outer)
+	case c.seen.Load() && c.Revoked() == nil:
+		return c.inside
 	}
-	return c.inside
+	return c.outer
 }
 
 // Deadline implements [context.Context].
 func (c *Context) Deadline() (time.Time, bool) { return c.current().Deadline() }
 
 // Done implements [context.Context].
-func (c *Context) Done() <-chan struct{} { return c.current().Done() }
+func (c *Context) Done() <-chan struct{} {
+	c.ending.Lock()
+	defer c.ending.Unlock()
+	if !c.Over() {
+		c.seen.Store(true)
+	}
+	return c.current().Done()
+}
 
 // Err implements [context.Context].
 func (c *Context) Err() error { return c.current().Err() }

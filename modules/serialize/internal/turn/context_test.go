@@ -81,16 +81,22 @@ func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 // A goroutine that outlives the handlers may derive a context at any moment. Bug: it found
 // Done closed and Err nil when the turn just ended, for which package context panics.
 func TestDerivedWhileTheTurnEnds(t *testing.T) {
-	for range 20_000 {
-		c := begin(t.Context(), true, nil)
+	for i := range 20_000 {
+		request, answered := context.WithCancel(t.Context())
+		c := begin(request, i%2 == 0, nil)
 		var outliving sync.WaitGroup
 		outliving.Go(func() {
 			for !c.Over() {
 				_, cancel := context.WithCancel(c)
 				cancel()
 			}
+			<-c.Done()
 		})
 		c.End()
+		if err := c.Err(); err != nil {
+			t.Fatalf("in the error routes: %v", err)
+		}
+		answered()
 		outliving.Wait()
 	}
 }
