@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,17 @@ func TestPHPApplicationHangs(t *testing.T) {
 		t.Errorf("the script that hangs is answered %d %q", a.StatusCode, a.Text)
 	}
 	want(t, next, 200, "served")
+}
+
+// With the recipe's line for php-fpm, wp-cron.php does its work before it answers, inside.
+func TestPHPApplicationJobs(t *testing.T) {
+	root, socket := testcaddy.ServePHP(t, map[string]string{
+		"wp-cron.php": `<?php if (function_exists("fastcgi_finish_request")) fastcgi_finish_request(); echo "done";`})
+	line := regexp.MustCompile(`php_admin_value\[.+\] = \w+`).FindString(readFile(t, docs, "recipes.md"))
+	setting := strings.NewReplacer("php_admin_value[", "", "] = ", "=").Replace(line)
+	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket,
+		"read_timeout 60s", "env PHP_ADMIN_VALUE "+setting)
+	want(t, k.get(t, "wp-cron.php"), 200, "done")
 }
 
 func TestFencingToken(t *testing.T) {
