@@ -2,6 +2,7 @@
 package agelist
 
 import (
+	"iter"
 	"sync"
 	"time"
 )
@@ -10,8 +11,8 @@ import (
 // the order in which they began. So the oldest is known at any time, even while
 // nothing happens. Inserting and removing take a lock and no memory.
 type List struct {
-	mu          sync.Mutex
-	first, last *Entry
+	mu   sync.Mutex
+	ring Entry // of no request; the oldest comes after it, and the newest before it
 }
 
 // Entry is a request's entry in a List. It is in one list at most.
@@ -28,48 +29,33 @@ func (c *List) Insert(m *Entry, since time.Time) {
 	m.Since = since
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	before := c.last
-	for before != nil && before.Since.After(since) {
+	if c.ring.next == nil {
+		c.ring.previous, c.ring.next = &c.ring, &c.ring
+	}
+	before := c.ring.previous
+	for before != &c.ring && before.Since.After(since) {
 		before = before.previous
 	}
-	m.previous = before
-	if before == nil {
-		m.next, c.first = c.first, m
-	} else {
-		m.next, before.next = before.next, m
-	}
-	if m.next == nil {
-		c.last = m
-	} else {
-		m.next.previous = m
-	}
+	m.previous, m.next = before, before.next
+	m.previous.next, m.next.previous = m, m
 }
 
 // Remove removes a request.
 func (c *List) Remove(m *Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m.previous == nil {
-		c.first = m.next
-	} else {
-		m.previous.next = m.next
-	}
-	if m.next == nil {
-		c.last = m.previous
-	} else {
-		m.next.previous = m.previous
-	}
+	m.previous.next, m.next.previous = m.next, m.previous
 	m.previous, m.next = nil, nil
 }
 
 // Oldest is the age of the oldest request; 0 if there is none.
-func (c *List) Oldest(now time.Time) time.Duration {
+func (c *List) Oldest(now time.Time) (age time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.first == nil {
-		return 0
+	for m := range c.oldestLocked(1) {
+		age = max(now.Sub(m.Since), 0)
 	}
-	return max(now.Sub(c.first.Since), 0)
+	return age
 }
 
 // maxAgesScanned bounds the work of a refusal. The list of a prefix with
@@ -81,7 +67,7 @@ const maxAgesScanned = 256
 func (c *List) Ages(queue string, now time.Time) (ages []time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
+	for m := range c.oldestLocked(maxAgesScanned) {
 		if m.Queue == queue {
 			ages = append(ages, max(now.Sub(m.Since), 0))
 		}
@@ -94,7 +80,7 @@ func (c *List) Ages(queue string, now time.Time) (ages []time.Duration) {
 func (c *List) Readers(queue string) (readers int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for m, n := c.first, 0; m != nil && n < maxAgesScanned; m, n = m.next, n+1 {
+	for m := range c.oldestLocked(maxAgesScanned) {
 		switch {
 		case m.Queue != queue:
 		case !m.Reader:
@@ -104,4 +90,13 @@ func (c *List) Readers(queue string) (readers int) {
 		}
 	}
 	return readers
+}
+
+// oldestLocked are at most n requests, the oldest first.
+func (c *List) oldestLocked(n int) iter.Seq[*Entry] {
+	return func(yield func(*Entry) bool) {
+		for m := c.ring.next; n > 0 && m != nil && m != &c.ring && yield(m); n-- {
+			m = m.next
+		}
+	}
 }

@@ -231,7 +231,7 @@ func (b *Response) Deliver(err error) error {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
-	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly():
+	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly:
 		if begun { // the client sees the part
 			_ = b.kept.send(b.w, b.status)
 			_ = http.NewResponseController(b.w).Flush()

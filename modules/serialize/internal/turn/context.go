@@ -23,10 +23,10 @@ type Context struct {
 
 	// OutlivesClient reports whether the handlers go on when the client has gone.
 	OutlivesClient bool
+	EndedEarly     bool // the context ended before the turn, which is over
 
 	ending  sync.Mutex    // keeps the turn from ending during an interruption, or while Done is called
 	seen    atomic.Bool   // somebody may wait for the end of inside
-	early   bool          // inside ended before the turn
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
 	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
@@ -112,7 +112,7 @@ func (c *Context) End() bool {
 	if !c.state.CompareAndSwap(inside, over) {
 		return false
 	}
-	c.early = c.inside.Err() != nil
+	c.EndedEarly = c.inside.Err() != nil
 	if c.seen.Load() && c.OutlivesClient {
 		c.EndWithClient()
 	}
@@ -171,9 +171,6 @@ func (c *Context) Sends(what uint32) { c.sending.Store(what) }
 
 // Sent reports whether the client may have got a part of the answer.
 func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
-
-// EndedEarly reports whether the context ended before the turn, which is over.
-func (c *Context) EndedEarly() bool { return c.early }
 
 // interruptTime is how often what blocks on the client is interrupted.
 const interruptTime = 50 * time.Millisecond
