@@ -47,8 +47,8 @@ func configure(t *testing.T, e *sharedEngine, prefix string) {
 	t.Helper()
 	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{sharedEngine: e}}
 	s.derive()
-	registered.join(s)
-	t.Cleanup(func() { registered.leave(s) })
+	registered.handlers.Store(s, true)
+	t.Cleanup(func() { registered.handlers.Delete(s) })
 }
 
 // A directory that fails does not hide the queues of others, and never looks

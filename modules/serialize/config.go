@@ -179,7 +179,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	registered.join(s)
+	registered.handlers.Store(s, true)
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.leave(s)
+	registered.handlers.Delete(s)
 	if caddy.Exiting() {
 		_ = s.engine.Close() // which never fails
 	} else {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -28,18 +27,12 @@ import (
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
 	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
+	prefixes sync.Map         // *prefixStats, by prefix
+	handlers sync.Map         // the keys are *Handler, of all configurations, until they end
 	browsers waitingpage.Book // that wait without a connection
-
-	mu       sync.Mutex
-	prefixes map[string]*prefixStats
-	handlers map[*Handler]bool // of all configurations, until they end
 }
 
-var registered = registry{
-	engines:  caddy.NewUsagePool(),
-	prefixes: make(map[string]*prefixStats),
-	handlers: make(map[*Handler]bool),
-}
+var registered = registry{engines: caddy.NewUsagePool()}
 
 // covers reports whether a queue is one of the handler's.
 func (s *Handler) covers(queue string) bool { return serializer.Matches(s.names, queue) }
@@ -49,25 +42,10 @@ func overlap(a, b string) bool {
 	return serializer.Matches(a, strings.TrimSuffix(b, "*")) || serializer.Matches(b, strings.TrimSuffix(a, "*"))
 }
 
-// join adds a handler, until leave.
-func (r *registry) join(s *Handler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.handlers[s] = true
-}
-
-func (r *registry) leave(s *Handler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.handlers, s)
-}
-
 // handlersWhere lists the handlers that a condition holds for.
 func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for s := range r.handlers {
-		if holds(s) {
+	for s := range r.handlers.Range {
+		if s := s.(*Handler); holds(s) {
 			found = append(found, s)
 		}
 	}
@@ -77,21 +55,17 @@ func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
 // statsOf returns the stats of a prefix. They are kept for as long as the process runs, so
 // that counters never fall.
 func (r *registry) statsOf(prefix string) *prefixStats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	s := r.prefixes[prefix]
-	if s == nil {
-		s = &prefixStats{telemetry.NewStats(prefix)}
-		r.prefixes[prefix] = s
-	}
-	return s
+	s, _ := r.prefixes.LoadOrStore(prefix, &prefixStats{telemetry.NewStats(prefix)})
+	return s.(*prefixStats)
 }
 
 // allStats are the stats of all prefixes, in their order.
-func (r *registry) allStats() []*prefixStats {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.SortedFunc(maps.Values(r.prefixes), func(a, b *prefixStats) int { return strings.Compare(a.Prefix, b.Prefix) })
+func (r *registry) allStats() (all []*prefixStats) {
+	for _, s := range r.prefixes.Range {
+		all = append(all, s.(*prefixStats))
+	}
+	slices.SortFunc(all, func(a, b *prefixStats) int { return strings.Compare(a.Prefix, b.Prefix) })
+	return all
 }
 
 // openEngines are the engines in use, in the order of their keys. The pool is not held

@@ -99,7 +99,7 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 			}
 			report := telemetry.Reporter{Stats: registered.statsOf(prefix).Stats, Logger: zap.NewNop()}
 			report.Refused(&telemetry.Request{Reason: serializer.ReasonTimeout}, http.StatusServiceUnavailable, nil)
-			t.Cleanup(func() { delete(registered.prefixes, prefix) })
+			t.Cleanup(func() { registered.prefixes.Delete(prefix) })
 			if data := statusData(t, "blame"); data.Troubled != 1 {
 				t.Errorf("%d in trouble; expected 1", data.Troubled)
 			}
