@@ -46,7 +46,7 @@ func (st *Store) connect(ctx context.Context, idle time.Duration) (conn *pgx.Con
 		return nil, false, err
 	}
 	requests := new(pgx.Batch)
-	requests.Queue(statements["settle"], int64(conn.PgConn().PID()), idle.String(), (st.patience / 3).String()).QueryRow(
+	requests.Queue(statements["settle"], int64(conn.PgConn().PID()), idle.Milliseconds(), st.patience.Milliseconds()/3).QueryRow(
 		func(row pgx.Row) error { return row.Scan(&direct) })
 	return conn, direct, st.exchange(ctx, conn, requests)
 }

@@ -216,3 +216,25 @@ func TestOneTableMissing(t *testing.T) {
 	server.Query("orderly", "DROP TABLE orderly_pauses")
 	enterSoon(t, ready(t, server.URL()))
 }
+
+// Bug: the server refused "1m0s" as the time for which a connection may be idle. So no lease of a
+// minute or more was renewed.
+func TestLongestLease(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	for _, ttl := range []time.Duration{2 * time.Second, 90 * time.Second, time.Hour} {
+		st, err := Open(Options{URL: server.URL(), TTL: ttl})
+		must(t, err)
+		conn, _, err := st.connect(t.Context(), ttl)
+		if err != nil {
+			t.Errorf("a connection that renews a lease of %s: %v", ttl, err)
+			continue
+		}
+		var idle string
+		must(t, conn.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'").Scan(&idle))
+		if idle != strconv.FormatInt(ttl.Milliseconds(), 10) {
+			t.Errorf("it may be idle for %s ms; expected %s", idle, ttl)
+		}
+		discard(conn)
+	}
+}

@@ -16,10 +16,10 @@ left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)
 
 -- : settle
 -- Whether the process $1 of the server is this one: the connection is not through a pooler. Then
--- the server ends it when it has been idle for $2, unless it ends idle ones earlier, or is older
--- than 14. To prepare statements locks tables, too, and $3 is how long that may take.
+-- the server ends it when it has been idle for $2 ms, unless it ends idle ones earlier, or is older
+-- than 14. To prepare statements locks tables, too, which may take $3 ms.
 SELECT CASE WHEN pg_backend_pid() = $1::bigint THEN
-    (SELECT count(set_config(name, CASE name WHEN 'lock_timeout' THEN $3 ELSE $2 END, false)) > 0 FROM pg_settings
+    (SELECT count(set_config(name, CASE name WHEN 'lock_timeout' THEN $3 ELSE $2 END::text, false)) > 0 FROM pg_settings
     WHERE name = 'lock_timeout' OR name = 'idle_session_timeout' AND setting = '0')
 ELSE false END
 
