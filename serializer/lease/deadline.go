@@ -31,12 +31,9 @@ type Deadline struct {
 	over     bool
 }
 
-// NewDeadline is for a lease that was requested at the moment sent, by the clock; nil means
-// [Uptime]. When the session ends, ended is called once, with the cause.
+// NewDeadline is for a lease that was requested at the moment sent, by a clock such as [Uptime].
+// When the session ends, ended is called once, with the cause.
 func NewDeadline(clock func() time.Duration, sent, ttl time.Duration, ended func(cause error)) *Deadline {
-	if clock == nil {
-		clock = Uptime
-	}
 	d := &Deadline{clock: clock, ended: ended, deadline: sent + ttl - Margin(ttl)}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -122,21 +122,6 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// A lease that cannot be revoked is revoked later, but not for ever.
-func TestForget(t *testing.T) {
-	tries := 0
-	Forget(t.Context(), ttl, func(context.Context) error {
-		if tries++; tries == 2 {
-			return nil
-		}
-		return errors.New("trouble")
-	})
-	Forget(t.Context(), time.Millisecond, func(context.Context) error { return errors.New("trouble") })
-	if tries != 2 {
-		t.Errorf("%d tries; expected 2", tries)
-	}
-}
-
 func TestStop(t *testing.T) {
 	s, _, ended := begin(t)
 	if !s.Stop() || s.Stop() || s.Stands() || len(ended) > 0 {

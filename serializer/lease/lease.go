@@ -33,16 +33,6 @@ func CheckTTL(ttl time.Duration) error {
 // the time that a holder needs to stop, and clocks that run at different speeds.
 func Margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
 
-// Forget revokes a lease that can no longer be relied on, so that others need not wait for
-// its end. It keeps trying for as long as that may take.
-func Forget(ctx context.Context, ttl time.Duration, revoke func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*ttl)
-	defer cancel()
-	for revoke(ctx) != nil && ctx.Err() == nil {
-		Sleep(ctx, 5*RetryPause)
-	}
-}
-
 // Sleep waits for d, or until ctx is done.
 func Sleep(ctx context.Context, d time.Duration) {
 	select {

@@ -47,7 +47,7 @@ func newSession(st *Store) *Session {
 // of [Uptime]. The name is for people.
 func (s *Session) Begin(name string, sent, ttl time.Duration) {
 	s.name = name
-	s.Deadline = NewDeadline(nil, sent, ttl, func(cause error) { s.store.lose(s, cause) })
+	s.Deadline = NewDeadline(Uptime, sent, ttl, func(cause error) { s.store.lose(s, cause) })
 }
 
 // Go calls a function in a goroutine, which must end soon after the session is over.
@@ -72,7 +72,22 @@ func (s *Session) Wake() {
 func (s *Session) forgetIfLeftLocked() {
 	if s.Local == 0 {
 		delete(s.store.sessions, s.ref)
-		go Forget(s.store.Ctx, s.store.TTL, s.protocol.Revoke)
+		go func() { _ = s.revoke(s.store.Ctx, 0) }() // or it expires
+	}
+}
+
+// revoke ends the lease, on which nobody relies any more, so that others need not wait for its
+// end. After an error, it tries again: at most tries times, or with 0 for as long as it may last.
+func (s *Session) revoke(ctx context.Context, tries int) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*s.store.TTL)
+	defer cancel()
+	for try := 1; ; try++ {
+		next := time.After(time.Duration(min(try, 5)) * RetryPause)
+		err := s.protocol.Revoke(ctx)
+		if err == nil || try == tries || ctx.Err() != nil {
+			return err
+		}
+		<-next // at once, if the try took long
 	}
 }
 

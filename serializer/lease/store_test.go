@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // fake is the protocol of a session that begins when the test says so.
 type fake struct {
 	*Session
-	starts <-chan error
+	starts   <-chan error
+	refusals *atomic.Int64 // of requests to end the lease, before one succeeds
 }
 
 func (f *fake) Start() error {
@@ -29,13 +31,20 @@ func (f *fake) Start() error {
 	}
 }
 
-func (f *fake) Keep()                        { <-f.Ctx.Done() }
-func (f *fake) Revoke(context.Context) error { return nil }
+func (f *fake) Keep() { <-f.Ctx.Done() }
+
+func (f *fake) Revoke(context.Context) error {
+	if f.refusals.Add(-1) >= 0 {
+		return errors.New("trouble")
+	}
+	return nil
+}
 
 // losses are the events of a store that has no tickets.
 type losses struct {
 	serializer.Events
-	causes chan error
+	causes   chan error
+	refusals atomic.Int64 // see fake
 }
 
 func (l *losses) Lost(cause error) { l.causes <- cause }
@@ -45,7 +54,7 @@ func follow() (st *Store, starts chan error, l *losses) {
 	starts, l = make(chan error), &losses{causes: make(chan error, 8)}
 	st = NewStore(Options{
 		TTL: ttl, Log: slog.New(slog.DiscardHandler), Passes: func(error) bool { return false },
-		New: func(s *Session) Protocol { return &fake{s, starts} },
+		New: func(s *Session) Protocol { return &fake{s, starts, &l.refusals} },
 	})
 	st.Follow(l)
 	return st, starts, l
@@ -104,5 +113,25 @@ func TestEndWhileClosing(t *testing.T) {
 	<-ended
 	if len(l.causes) > reported {
 		t.Error("a loss was reported after Close")
+	}
+}
+
+// A lost lease that cannot be ended is ended later, but not for ever. That of a closed store is only
+// tried a few times: the server may be gone. Bug: once, so a lock let others wait for the time to live.
+func TestLeaseEndsLater(t *testing.T) {
+	st, starts, l := follow()
+	l.refusals.Store(5)
+	s := beginSession(t, st, starts)
+	s.End(ErrDeadline)
+	wait.Until(t, "a lost lease is ended", func() bool { return l.refusals.Load() < 0 })
+	beginSession(t, st, starts)
+	l.refusals.Store(1000)
+	err, tries := st.Close(), 1000-l.refusals.Load()
+	if err == nil || tries < 2 || tries > 5 {
+		t.Errorf("Close: %v after %d tries", err, tries)
+	}
+	st.TTL = time.Millisecond
+	if s.revoke(t.Context(), 0) == nil {
+		t.Error("a lease is ended after 1000 refusals")
 	}
 }

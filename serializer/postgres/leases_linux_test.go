@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -236,5 +238,39 @@ func TestLongestLease(t *testing.T) {
 			t.Errorf("it may be idle for %s ms; expected %s", idle, ttl)
 		}
 		discard(conn)
+	}
+}
+
+// Bug: a process that stopped tried once to end its lease. If a lock, the end of its connection or
+// of the statement was in the way, all others waited for the time to live.
+func TestCloseTriesAgain(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	o := Options{URL: server.URL(), TTL: time.Minute}
+	other := open(t, o)
+	for what, fault := range map[string]string{
+		"the lock takes too long":    "SELECT %s",
+		"the statement is cancelled": "SELECT pg_cancel_backend(%s)",
+		"the connection is ended":    "SELECT pg_terminate_backend(%s)",
+	} {
+		e := open(t, o)
+		turn, _ := held(t, e)
+		next := join(t, other)
+		conn, err := pgx.Connect(t.Context(), server.URL())
+		must(t, err)
+		must(t, second(conn.Exec(t.Context(), "BEGIN; LOCK orderly_tickets")))
+		since := time.Now()
+		go e.Close()
+		turn.Leave() // the ticket cannot be taken out
+		first := ""
+		tries := func(more string) string {
+			return server.Query("orderly", "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%DELETE FROM orderly_sessions WHERE id = %'"+more)
+		}
+		wait.Until(t, "the process tries to end its lease", func() bool { first = tries(""); return first != "" })
+		server.Query("orderly", fmt.Sprintf(fault, first))
+		wait.Until(t, "the first try has failed", func() bool { return tries(" AND pid = "+first) == "" })
+		t.Log(what)
+		must(t, conn.Close(t.Context())) // ends the lock
+		nextIn(t, next, since, o.TTL/2)
 	}
 }
