@@ -15,9 +15,10 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// requestTime is how long a server may take to answer.
+// requestTime is the longest time that a server may take to answer.
 const requestTime = 2 * time.Second
 
 // servers are a master and its replicas.
@@ -25,15 +26,16 @@ type servers struct {
 	clients []*redis.Client
 	user    string
 	keys    keys
-	current atomic.Int64 // index of the one that is used
+	current atomic.Int64  // index of the one that is used
+	timeout time.Duration // of requests; it leaves time to find another one
 }
 
 func newServers(o Options, k keys) *servers {
-	s := &servers{user: o.Username, keys: k}
+	s := &servers{user: o.Username, keys: k, timeout: min(o.TTL/3, requestTime)}
 	for _, address := range o.Addresses {
 		s.clients = append(s.clients, redis.NewClient(&redis.Options{
 			Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
-			DialTimeout: requestTime, ReadTimeout: requestTime, WriteTimeout: requestTime, ContextTimeoutEnabled: true,
+			DialTimeout: s.timeout, ReadTimeout: s.timeout, WriteTimeout: s.timeout, ContextTimeoutEnabled: true,
 			// The store knows what it may repeat, and unused connections need not wait to be cut.
 			MaxRetries: -1, DialerRetries: 1, PoolSize: 8, ConnMaxIdleTime: 10 * time.Second,
 			Protocol: 2, DisableIdentity: true,
@@ -65,10 +67,8 @@ func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	if _, err := s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel, 0); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTime)
-	defer cancel()
 	p := s.client().Subscribe(ctx, s.keys.channel)
-	if _, err := p.Receive(ctx); err != nil {
+	if _, err := p.ReceiveTimeout(ctx, s.timeout); err != nil {
 		_ = p.Close()
 		return nil, s.explain(err)
 	}
@@ -97,30 +97,44 @@ var (
 	errSentinel = fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
 )
 
-// errNoMaster is why none of the servers is used for now.
-var errNoMaster = errors.New("no server that answers is a master")
-
-// choose looks for the master among the servers. If several take themselves for it, none
-// may be used: one of them was cut off from the others, and may have old tickets.
+// choose looks for the master among the servers, which it asks all at once. If several take
+// themselves for it, none may be used: one of them was cut off from the others, and may have
+// old tickets. Once there is a master, those that are silent for half of the timeout are not
+// waited for: servers that work need milliseconds, and leases must outlast one that does not.
 func (s *servers) choose(ctx context.Context) error {
-	master, run, trouble := -1, "", errNoMaster
-	for i, c := range s.clients {
-		info, err := c.Info(ctx).Result()
-		switch {
-		case err != nil:
-			trouble = fmt.Errorf("%s: %w", c.Options().Addr, s.explain(err))
-			continue
-		case infoValue(info, "role") != "master":
-			continue
-		case master >= 0 && infoValue(info, "run_id") == run: // by another name
-			continue
-		case master >= 0:
-			return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, c.Options().Addr)
+	infos, errs := make([]string, len(s.clients)), make([]error, len(s.clients))
+	answers, silent := make(chan int, len(s.clients)), make(map[int]bool)
+	ask := func(i int) {
+		infos[i], errs[i] = s.clients[i].Info(ctx).Result()
+		answers <- i
+	}
+	for i := range s.clients {
+		silent[i] = true
+		go ask(i)
+	}
+	master, blamed, trouble := -1, 0, errors.New("no server that answers is a master")
+	half, waits := time.After(s.timeout/2), true
+	for len(silent) > 0 && (waits || master < 0) {
+		select {
+		case <-half:
+			waits = false
+		case i := <-answers:
+			delete(silent, i)
+			switch address := s.clients[i].Options().Addr; {
+			case errs[i] != nil && i < blamed: // the log has the same each time, whichever answers first
+			case errs[i] != nil:
+				blamed, trouble = i, fmt.Errorf("%s: %w", address, s.explain(errs[i]))
+			case infoValue(infos[i], "role") != "master":
+				time.AfterFunc(lease.RetryPause, func() { ask(i) }) // it may take over before the silent ones answer
+			case master < 0:
+				if err := suitable(infos[i]); err != nil {
+					return fmt.Errorf("%s: %w", address, err)
+				}
+				master = i
+			case infoValue(infos[i], "run_id") != infoValue(infos[master], "run_id"): // otherwise, it has two names
+				return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, address)
+			}
 		}
-		if err := suitable(info); err != nil {
-			return fmt.Errorf("%s: %w", c.Options().Addr, err)
-		}
-		master, run = i, infoValue(info, "run_id")
 	}
 	if master < 0 {
 		return trouble
@@ -173,7 +187,7 @@ func (s *servers) explain(err error) error {
 	case strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: it has no such database; choose a smaller number, or raise databases: %w", ErrUnsuitable, err)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer within %s; a server without TLS gives none to a client with it: %w", requestTime, err)
+		return fmt.Errorf("no answer within %s; a server without TLS gives none to a client with it: %w", s.timeout, err)
 	}
 	return err
 }
@@ -181,13 +195,9 @@ func (s *servers) explain(err error) error {
 // transient reports whether a request may succeed when it is repeated, perhaps at another
 // server.
 func transient(err error) bool {
-	code, _, _ := strings.Cut(err.Error(), " ")
-	var refusal redis.Error
-	switch {
-	case errors.Is(err, ErrUnsuitable) || errors.Is(err, serializer.ErrLost):
-		return false
-	case errors.As(err, &refusal):
+	if _, refused := errors.AsType[redis.Error](err); refused {
+		code, _, _ := strings.Cut(err.Error(), " ")
 		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)
 	}
-	return true
+	return !errors.Is(err, ErrUnsuitable) && !errors.Is(err, serializer.ErrLost)
 }

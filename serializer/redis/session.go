@@ -77,12 +77,14 @@ func (s *session) Keep() {
 		})
 		if err == nil {
 			s.idle(next)
-			continue
 		}
-		s.store.Complain(err)
-		lease.Sleep(s.Ctx, lease.RetryPause)
-		if transient(err) {
-			_ = s.store.servers.choose(s.Ctx)
+		for err != nil && s.Ctx.Err() == nil {
+			s.store.Complain(err)
+			lease.Sleep(s.Ctx, lease.RetryPause)
+			if !transient(err) {
+				break
+			}
+			err = s.store.servers.choose(s.Ctx)
 		}
 	}
 }

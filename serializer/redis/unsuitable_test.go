@@ -48,7 +48,7 @@ func TestUnsuitable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, test.args...)
-			test.options.Addresses, test.options.TTL = []string{s.address}, 2*time.Second
+			test.options.Addresses = []string{s.address}
 			st, err := Open(test.options)
 			if test.want == "" {
 				must(t, err)
