@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,6 +85,44 @@ func TestPauseWithManyInside(t *testing.T) {
 	})
 	if requests := calls(t, s) - before; requests > n/2 {
 		t.Errorf("%d requests", requests)
+	}
+}
+
+// Bug: with slow answers, lists kept the renewal from a connection, and the lease was lost: each was a
+// request of its own, and nothing bounded them. A list shares a request, but none that was sent before.
+func TestManyLists(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	link := startRelay(t, s.address)
+	slow, fast := opened(t, 1, link.Addr().String())[0], opened(t, 1, s.address)[0]
+	holder := enter(t, slow)
+	link.slow(200 * time.Millisecond)
+	before, end := calls(t, s), time.Now().Add(2*ttl)
+	var lists atomic.Int64
+	var group sync.WaitGroup
+	for range 200 {
+		group.Go(func() {
+			for time.Now().Before(end) {
+				_ = queues(slow) // fails once the lease is lost
+				lists.Add(1)
+			}
+		})
+	}
+	for waiting := 1; len(holder.revoked) == 0 && time.Now().Before(end); waiting++ {
+		join(t, fast)
+		list, _ := slow.Queues(t.Context())
+		for _, q := range list {
+			if q.Waiting < waiting {
+				t.Errorf("a list has %d that wait; expected %d", q.Waiting, waiting)
+			}
+		}
+	}
+	group.Wait()
+	if len(holder.revoked) > 0 {
+		t.Errorf("revoked: %v", <-holder.revoked)
+	}
+	if requests := calls(t, s) - before; requests > int(lists.Load())/4 {
+		t.Errorf("%d requests for %d lists", requests, lists.Load())
 	}
 }
 

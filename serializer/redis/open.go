@@ -60,7 +60,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
 	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace), o.Database)
-	st := &Store{keys: k, servers: newServers(o, k)}
+	st := &Store{keys: k, servers: newServers(o, k), slots: make(chan struct{}, 4)}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,

@@ -38,10 +38,14 @@ func (s *session) reportLocked(e entry) {
 		first, rest, _ := strings.Cut(argument, " ")
 		switch letter {
 		case "p":
-			micros, _ := strconv.ParseInt(rest, 10, 64)
-			s.PausedLocked(pauseOf(first, micros))
+			name, _ := url.PathUnescape(first)
+			until := time.Time{} // it is over
+			if micros, _ := strconv.ParseInt(rest, 10, 64); micros > 0 {
+				until = time.UnixMicro(micros).UTC()
+			}
+			s.PausedLocked(name, until)
 		case "a":
-			if s.appendedLocked(ticketID(e.request(), appended), first, rest) {
+			if s.appendedLocked(ticketID(e.request, appended), first, rest) {
 				appended++
 			}
 		case "r":
@@ -52,8 +56,8 @@ func (s *session) reportLocked(e entry) {
 			s.SetStateLocked(first, lease.IsInside)
 		}
 	}
-	if _, ours := s.made[e.request()]; ours {
-		s.made[e.request()] = e.changes
+	if _, ours := s.made[e.request]; ours {
+		s.made[e.request] = e.changes
 	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
 }
@@ -77,23 +81,13 @@ func (s *session) appendedLocked(id, key, value string) (own bool) {
 	return false
 }
 
-// pauseOf is a pause in the log: its escaped name, and its end in microseconds since 1970. 0
-// means that it is over.
-func pauseOf(escaped string, micros int64) (name string, until time.Time) {
-	if micros > 0 {
-		until = time.UnixMicro(micros).UTC()
-	}
-	name, _ = url.PathUnescape(escaped)
-	return name, until
-}
-
 // beginLocked reports what the session finds when it begins.
 func (s *session) beginLocked(e entry) {
 	paused := make(map[string]bool)
 	for _, change := range e.changes {
 		if pause, ok := strings.CutPrefix(change, "p "); ok {
 			escaped, _, _ := strings.Cut(pause, " ")
-			name, _ := pauseOf(escaped, 0)
+			name, _ := url.PathUnescape(escaped)
 			paused[name] = true
 		}
 	}

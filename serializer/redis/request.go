@@ -16,10 +16,10 @@ import (
 // lost: the script or the process then finds its tag in the log, and nothing is done again.
 type request struct {
 	mode, tag  string
-	operations []string // letters and arguments
+	operations []any // letters and arguments
 }
 
-func newRequest(mode string, operations ...string) request {
+func newRequest(mode string, operations ...any) request {
 	return request{mode: mode, tag: rand.Text(), operations: operations}
 }
 
@@ -27,6 +27,7 @@ func newRequest(mode string, operations ...string) request {
 type entry struct {
 	version     uint64
 	tag, before string // its own tag, and that of the entry before
+	request     string // the tag of the request that has made it
 	changes     []string
 }
 
@@ -34,14 +35,9 @@ func parseEntry(version, text string) (e entry) {
 	e.version, _ = strconv.ParseUint(version, 10, 64)
 	head, body, _ := strings.Cut(text, "\n")
 	e.tag, e.before, _ = strings.Cut(head, " ")
+	e.request, _, _ = strings.Cut(e.tag, ".")
 	e.changes = strings.Split(body, "\n")
 	return e
-}
-
-// request is the tag of the request that has made the entry.
-func (e entry) request() string {
-	tag, _, _ := strings.Cut(e.tag, ".")
-	return tag
 }
 
 // ticketID identifies a ticket of a request, by its place among these.
@@ -95,10 +91,7 @@ func (s *session) arguments(r request) (args []any, p pending) {
 	if len(s.Leaving)+len(s.marks) > 0 {
 		s.Wake()
 	}
-	for _, o := range r.operations {
-		args = append(args, o)
-	}
-	return args, p
+	return append(args, r.operations...), p
 }
 
 // errClosed means that nobody gets a ticket yet.
@@ -112,6 +105,7 @@ func (s *session) send(ctx context.Context, r request) error {
 		if args == nil {
 			return nil
 		}
+		number := s.sent.Add(1)
 		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
 			s.again(pending)
@@ -136,6 +130,7 @@ func (s *session) send(ctx context.Context, r request) error {
 		case answer[0] == "closed":
 			return errClosed
 		case answer[0] == "ok":
+			s.answered.Store(number)
 			return nil
 		}
 		s.again(pending)

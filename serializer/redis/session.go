@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +19,8 @@ type session struct {
 	*lease.Session
 	store *Store
 	id    string
+
+	sent, answered atomic.Uint64 // how many requests were sent, and which of them was answered last
 
 	// Store.Mu guards the rest.
 

@@ -54,7 +54,8 @@ type Store struct {
 	*lease.Store
 	keys    keys
 	servers *servers
-	known   uint64 // the greatest number that this process has seen; Mu guards it
+	slots   chan struct{} // requests by do; half of the connections are left for polls and arrivals
+	known   uint64        // the greatest number that this process has seen; Mu guards it
 }
 
 // Sync implements [serializer.Store].
@@ -64,8 +65,18 @@ func (st *Store) Sync(ctx context.Context) error {
 }
 
 // do has the script carry out operations. All changes before are then reported.
-func (st *Store) do(ctx context.Context, what string, operations ...string) (own []string, err error) {
+func (st *Store) do(ctx context.Context, what string, operations ...any) (own []string, err error) {
 	err = lease.Do(ctx, st.Store, what, func(s *session) (err error) {
+		before := s.sent.Load()
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case st.slots <- struct{}{}:
+			defer func() { <-st.slots }()
+		}
+		if len(operations) == 0 && s.answered.Load() > before {
+			return nil // another request, sent after this call, has reported them
+		}
 		own, err = s.persist(ctx, newRequest("keep", operations...))
 		return err
 	})
