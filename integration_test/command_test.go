@@ -232,7 +232,7 @@ func TestCommandWithoutServer(t *testing.T) {
 		{resume, answering(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }), "which may be no admin API"},
 		{[]string{"queues"}, strings.TrimPrefix(answering(http.NotFound), "127.0.0.1"), "built without serialize"}, // bug: host not allowed
 		{[]string{"queues"}, "http://" + nobody, "expected host:port or unix//path"},                               // bug: unknown network http:
-
+		{[]string{"pause", "shop_"}, "", "expected pause --prefix P"},                                              // bug: accepts 0 arg(s)
 	} {
 		cmd := testcaddy.Command(t, append([]string{"serialize"}, test.args...)...)
 		cmd.Env = append(cmd.Env, "CADDY_ADMIN="+test.address)

@@ -94,12 +94,9 @@ func findQueue(ctx context.Context, queue, token string) (*listedQueue, *seriali
 	return nil, nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueapi.Path))
 }
 
-const (
-	// evictPatience is how long the owner of a ticket may take to evict it, and its
-	// request to return. Owners look ten times a second.
-	evictPatience = 3 * time.Second
-	evictPoll     = 100 * time.Millisecond
-)
+// evictPatience is how long the owner of a ticket may take to evict it, and its request to
+// return. Owners look ten times a second, and so does whoever waits for them.
+const evictPatience = 3 * time.Second
 
 // evict evicts a ticket, and says what became of it. With careful, it leaves one that is
 // inside alone.
@@ -148,7 +145,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
 // the state that the ticket had last.
 func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
-	for state = t.State; ctx.Err() == nil; time.Sleep(evictPoll) {
+	for state = t.State; ctx.Err() == nil; time.Sleep(evictPatience / 30) {
 		_, now, err := findQueue(ctx, queue, t.Token)
 		if err == nil {
 			state = now.State
@@ -159,14 +156,12 @@ func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState)
 	return state
 }
 
-const (
-	defaultPause  = "10m"
-	shortestPause = 10 * time.Millisecond // long enough for all processes to learn of it
-)
+// shortestPause is long enough for all processes to learn of it.
+const shortestPause = 10 * time.Millisecond
 
 // pause pauses queues for a while; 0 is until they are resumed.
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
-	text, until := cmp.Or(query.Get("for"), defaultPause), time.Time{}
+	text, until := cmp.Or(query.Get("for"), queueapi.DefaultPause), time.Time{}
 	length, err := caddy.ParseDuration(text)
 	if err != nil || length < shortestPause && (length != 0 || strings.ContainsAny(text, "123456789")) { // 0.1ns is 0, too
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))

@@ -72,7 +72,12 @@ func Add(group *cobra.Command) {
 	flags.StringVarP(&r.config, "config", "c", "", "Configuration file with the address of the admin API")
 	flags.StringVarP(&r.adapter, "adapter", "a", "", "Name of the config adapter of --config")
 	add := func(do func(*run, []string) error, cmd *cobra.Command) *cobra.Command {
-		cmd.Args = cobra.ExactArgs(strings.Count(cmd.Use, "TOKEN"))
+		cmd.Args = func(_ *cobra.Command, args []string) error {
+			if len(args) != strings.Count(cmd.Use, "TOKEN") {
+				return fmt.Errorf("arguments %q: expected %s", args, cmd.Use)
+			}
+			return nil
+		}
 		cmd.Long += exitText
 		cmd.RunE = func(_ *cobra.Command, args []string) error {
 			r.Command = cmd
@@ -111,7 +116,7 @@ Waiting requests keep their places, and their timeouts keep running.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_*" --for 0`,
 	}).Flags()
-	flags.StringVar(&r.length, "for", "10m", "How long the pause lasts; 0 means until it is resumed")
+	flags.StringVar(&r.length, "for", queueapi.DefaultPause, "How long the pause lasts; 0 means until it is resumed")
 	flags.BoolVar(&r.wait, "wait", false, "Wait until no request has been inside for half a second")
 
 	add(resume, &cobra.Command{
@@ -202,7 +207,8 @@ func (r *run) confirmed(why error) bool {
 }
 
 func pause(r *run, _ []string) error {
-	changed, err := r.change("pause?for=" + url.QueryEscape(r.length))
+	var changed []queueapi.Paused
+	err := r.act(http.MethodPost, "pause?for="+url.QueryEscape(r.length), &changed)
 	for _, q := range changed {
 		text := "the pause has ended"
 		if q.PausedUntil != nil {
@@ -217,7 +223,8 @@ func pause(r *run, _ []string) error {
 }
 
 func resume(r *run, _ []string) error {
-	changed, err := r.change("resume")
+	var changed []queueapi.Paused
+	err := r.act(http.MethodPost, "resume", &changed)
 	for _, q := range changed {
 		if q.PausedUntil == nil {
 			r.say("%s in %s: resumed", q.Prefix, q.Path)
@@ -227,11 +234,6 @@ func resume(r *run, _ []string) error {
 			q.Prefix, q.Path, queueapi.UntilText(*q.PausedUntil)))
 	}
 	return err
-}
-
-// change pauses or resumes queues. The answer says of each whether it is paused now.
-func (r *run) change(action string) (changed []queueapi.Paused, err error) {
-	return changed, r.act(http.MethodPost, action, &changed)
 }
 
 // say prints a line, in which nothing controls a terminal.

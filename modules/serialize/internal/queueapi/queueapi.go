@@ -16,6 +16,9 @@ import (
 // Path is the path of the admin API.
 const Path = "/serialize/queues"
 
+// DefaultPause is how long a pause lasts.
+const DefaultPause = "10m"
+
 // Queue is a queue, or what keeps it from being read.
 type Queue struct {
 	serializer.QueueState
