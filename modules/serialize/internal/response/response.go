@@ -7,7 +7,6 @@ package response
 import (
 	"bufio"
 	"cmp"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -120,7 +119,7 @@ const unsent = 2 << 10
 func (b *Response) Write(p []byte) (int, error) {
 	b.WriteHeader(http.StatusOK) // unless there is a status
 	if b.turn.Err() != nil {
-		return 0, context.Cause(b.turn)
+		return 0, b.turn.Err()
 	}
 	b.written += int64(len(p))
 	switch {
@@ -190,7 +189,7 @@ func (b *Response) pass(more func() error) error {
 	case err == nil || errors.Is(err, http.ErrNotSupported):
 		return err
 	case b.turn.Err() != nil:
-		return context.Cause(b.turn)
+		return b.turn.Err()
 	case b.turn.OutlivesClient:
 		b.state = dropping
 		return nil
@@ -231,7 +230,7 @@ func (b *Response) Deliver(err error) error {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
-	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly:
+	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly():
 		if begun { // the client sees the part
 			_ = b.kept.send(b.w, b.status)
 			_ = http.NewResponseController(b.w).Flush()

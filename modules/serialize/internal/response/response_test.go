@@ -68,7 +68,10 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // begin begins the response to a request that is inside.
 func begin(w http.ResponseWriter, r *http.Request, limit int64, finish bool) *Response {
 	b, t := new(Response), new(turn.Context)
-	around, _ := r.Context().(*turn.Context)
+	var around *turn.Context
+	if outer, nested := w.(*Response); nested {
+		around = outer.turn
+	}
 	t.Init(r, finish, around)
 	b.Init(w, r, t, limit)
 	t.Begin(r)

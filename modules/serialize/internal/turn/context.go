@@ -12,27 +12,30 @@ import (
 	"time"
 )
 
-// Context is the context of a request: one while the next handlers run, and again the
-// outer one afterwards, which is that of error routes. Init prepares it, Begin puts the
+// Context is the context of a request while the next handlers run. Afterwards, the request
+// has its outer one again, which is that of error routes. Init prepares it, Begin puts the
 // request inside, and End ends the turn.
 type Context struct {
-	around *Context // the turn that the request holds already, in another queue, or nil
-	outer  context.Context
-	inside context.Context // of the next handlers
-	cancel context.CancelCauseFunc
+	around  *Context      // the turn that the request holds already, in another queue, or nil
+	request *http.Request // that is inside
+	outer   lent
+	inside  lent // of the next handlers
+	cancel  context.CancelCauseFunc
 
 	// OutlivesClient reports whether the handlers go on when the client has gone.
 	OutlivesClient bool
-	EndedEarly     bool // the context ended before the turn, which is over
 
-	ending  sync.Mutex    // keeps the turn from ending during an interruption, or while Done is called
-	seen    atomic.Bool   // somebody may wait for the end of inside
+	ending  sync.Mutex    // keeps the turn from ending during an interruption
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
 	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
 }
+
+// lent is a context that a request has. A goroutine that outlives the handlers may read the
+// request when its context changes, and finds one or the other, since both have this type.
+type lent struct{ context.Context }
 
 const (
 	waiting = iota // or arriving: it has no turn yet
@@ -51,12 +54,12 @@ type Revocation struct {
 // must not enter before the script has ended. It never outlives the turn around it: the one
 // that the request has taken last of those that it holds already, or nil.
 func (c *Context) Init(r *http.Request, finish bool, around *Context) {
-	c.around, c.outer, c.OutlivesClient = around, r.Context(), finish
-	parent := c.outer
+	c.around, c.outer, c.OutlivesClient = around, lent{r.Context()}, finish
+	parent := c.outer.Context
 	if finish {
 		parent = context.WithoutCancel(parent)
 	}
-	c.inside, c.cancel = context.WithCancelCause(parent)
+	c.inside.Context, c.cancel = context.WithCancelCause(parent)
 	if c.around != nil {
 		c.around.inner.Store(c)
 		if revoked := c.around.Revoked(); revoked != nil {
@@ -75,16 +78,16 @@ func (c *Context) outermost() *Context {
 
 // Request is the request's own context. It ends when the request has been answered, or with
 // the client.
-func (c *Context) Request() context.Context { return c.outermost().outer }
+func (c *Context) Request() context.Context { return c.outermost().outer.Context }
 
 // Waiting is the context in which the request waits. It ends with the client, even if the
 // turn around it does not. unread is whether the body of an HTTP/1 request is still to be
 // read.
 func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
 	if c.around == nil && !unread {
-		return c.outer, func() {}
+		return c.outer.Context, func() {}
 	}
-	ctx, cancel := context.WithCancel(c.outer)
+	ctx, cancel := context.WithCancel(c.outer.Context)
 	leave := context.AfterFunc(c.Request(), cancel)
 	if unread {
 		go watchClient(ctx, cancel)
@@ -92,30 +95,34 @@ func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
 	return ctx, func() { leave(); cancel() }
 }
 
-// Begin puts the request inside. It changes the request in place: Caddy's placeholders
-// know it by its address, and would not see what the handlers do to a copy. It is never
-// changed back, because a proxy's transport may still read it. A function of its own keeps
-// its copy of the request off the stack while the handlers run.
-//
-//go:noinline
+// Begin puts the request inside.
 func (c *Context) Begin(r *http.Request) {
+	c.request = r
 	c.state.Store(inside)
-	*r = *r.WithContext(c)
+	setContext(r, &c.inside)
 }
 
-// End ends the turn. It reports whether the request was inside. What the handlers have seen
-// of the context lives on until the request ends: a goroutine of theirs may just have found
-// Done closed, and Err must not be nil then.
+// setContext changes a request in place: Caddy's placeholders know it by its address, and
+// would not see what the handlers do to a copy. A function of its own keeps its copy of the
+// request off the stack while the handlers run.
+//
+//go:noinline
+func setContext(r *http.Request, ctx *lent) { *r = *r.WithContext(ctx) }
+
+var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
+
+// End ends the turn. It reports whether the request was inside.
 func (c *Context) End() bool {
+	c.cancel(errOver)
 	c.ending.Lock()
 	defer c.ending.Unlock()
 	if !c.state.CompareAndSwap(inside, over) {
 		return false
 	}
-	c.EndedEarly = c.inside.Err() != nil
-	if c.seen.Load() && c.OutlivesClient {
-		c.EndWithClient()
+	if c.cut.Load() { // net/http takes the client for gone
+		c.outer.Context = context.WithoutCancel(c.outer.Context)
 	}
+	setContext(c.request, &c.outer)
 	return true
 }
 
@@ -155,7 +162,7 @@ func (c *Context) InnerRevoked() (r *Revocation) {
 // EndWithClient lets the context of the next handlers end with the client after all.
 func (c *Context) EndWithClient() {
 	c.OutlivesClient = false
-	context.AfterFunc(c.outer, func() { c.cancel(context.Canceled) })
+	context.AfterFunc(c.outer.Context, func() { c.cancel(context.Canceled) })
 }
 
 // What a response's writer may be sending. Nothing means that another answer can be given.
@@ -171,6 +178,12 @@ func (c *Context) Sends(what uint32) { c.sending.Store(what) }
 
 // Sent reports whether the client may have got a part of the answer.
 func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
+
+// EndedEarly reports whether the context ended before the turn.
+func (c *Context) EndedEarly() bool {
+	cause := context.Cause(c.inside)
+	return cause != nil && cause != errOver
+}
 
 // interruptTime is how often what blocks on the client is interrupted.
 const interruptTime = 50 * time.Millisecond
@@ -189,44 +202,11 @@ func (c *Context) Interrupt(cut func()) (stop func() bool) {
 func (c *Context) interruptOnce(cut func()) (again bool) {
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	if again = !c.Over(); again {
+	if again = context.Cause(c.inside) != errOver && !c.Over(); again {
 		cut()
 	}
 	return again
 }
 
-// current is the outer context again after a turn that was taken back, since error routes
-// must be able to answer.
-func (c *Context) current() context.Context {
-	switch {
-	case !c.Over():
-		return c.inside
-	case c.cut.Load(): // net/http takes the client for gone
-		return context.WithoutCancel(c.outer)
-	case c.seen.Load() && c.Revoked() == nil:
-		return c.inside
-	}
-	return c.outer
-}
-
-// Deadline implements [context.Context].
-func (c *Context) Deadline() (time.Time, bool) { return c.current().Deadline() }
-
-// Done implements [context.Context].
-func (c *Context) Done() <-chan struct{} {
-	c.ending.Lock()
-	defer c.ending.Unlock()
-	if !c.Over() {
-		c.seen.Store(true)
-	}
-	return c.current().Done()
-}
-
-// Err implements [context.Context].
-func (c *Context) Err() error { return c.current().Err() }
-
-// Value implements [context.Context].
-func (c *Context) Value(key any) any { return c.current().Value(key) }
-
-// Interface guards
-var _ context.Context = (*Context)(nil)
+// Err is why the next handlers should stop, or nil.
+func (c *Context) Err() error { return context.Cause(c.inside) }
