@@ -35,6 +35,8 @@ var actions = map[string]action{
 // perform performs an action. The log says who asked for it and what was answered, such as
 // the end of a pause.
 func perform(ctx context.Context, log *zap.Logger, name, queue string, query url.Values, who ...zap.Field) (answer any, err error) {
+	ctx, cancel := context.WithTimeout(ctx, actionPatience)
+	defer cancel()
 	answer, err = actions[name].do(ctx, queue, query)
 	if err == nil {
 		if token := query.Get("token"); token != "" {
@@ -94,9 +96,9 @@ func findQueue(ctx context.Context, queue, token string) (*listedQueue, *seriali
 	return nil, nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueapi.Path))
 }
 
-// evictPatience is how long the owner of a ticket may take to evict it, and its request to
-// return. Owners look ten times a second, and so does whoever waits for them.
-const evictPatience = 3 * time.Second
+// actionPatience is how long an engine may take, the owner of a ticket to evict it, and its
+// request to return. Owners look ten times a second, and so does whoever waits for them.
+const actionPatience = 3 * time.Second
 
 // evict evicts a ticket, and says what became of it. With careful, it leaves one that is
 // inside alone.
@@ -109,8 +111,6 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, evictPatience)
-	defer cancel()
 	evict, left := q.engine.Evict, ""
 	if query.Has("careful") {
 		evict = q.engine.EvictWaiter
@@ -145,7 +145,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
 // the state that the ticket had last.
 func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
-	for state = t.State; ctx.Err() == nil; time.Sleep(evictPatience / 30) {
+	for state = t.State; ctx.Err() == nil; time.Sleep(actionPatience / 30) {
 		_, now, err := findQueue(ctx, queue, t.Token)
 		if err == nil {
 			state = now.State

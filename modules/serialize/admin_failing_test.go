@@ -83,6 +83,41 @@ func TestAdminWithFailingEngine(t *testing.T) {
 	}
 }
 
+// silent is a store whose server does not answer. It must be asked at the same time as another.
+type silent struct {
+	*memory.Store
+	asked chan struct{}
+}
+
+func (s silent) Sync(ctx context.Context) error {
+	select {
+	case s.asked <- struct{}{}:
+	case <-s.asked:
+	case <-ctx.Done():
+		return errors.New("it was asked alone")
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// Bug: if a server was silent, no engine's queues were listed until its lease was lost. At its
+// end, Caddy did not close engines of earlier configurations, which requests still used.
+func TestSilentEngines(t *testing.T) {
+	asked := make(chan struct{})
+	var e *sharedEngine
+	for _, prefix := range []string{"c_", "d_"} {
+		e = share(t, "test:"+prefix, silent{inMemory(prefix), asked})
+		configure(t, e, prefix)
+	}
+	if _, text := ask(t, http.MethodGet, ""); strings.Count(text, `"error":"no answer within 1s"`) != 2 {
+		t.Error(text)
+	}
+	registered.close()
+	if _, err := e.Enter(t.Context(), serializer.Arrival{Queue: "e_"}); !errors.Is(err, serializer.ErrClosed) {
+		t.Errorf("a closed engine: %v", err)
+	}
+}
+
 // ask sends a request to the admin API's handlers, as Caddy does.
 func ask(t *testing.T, method, path string) (status int, text string) {
 	t.Helper()

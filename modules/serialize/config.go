@@ -232,7 +232,7 @@ func (s *Handler) Cleanup() error {
 	}
 	registered.handlers.Delete(s)
 	if caddy.Exiting() {
-		_ = s.engine.Close() // which never fails
+		registered.close() // also those that only requests of earlier configurations use
 	} else {
 		s.warnLeftOut()
 	}

@@ -24,16 +24,14 @@ type listedQueue struct {
 func allQueues(ctx context.Context) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
-	for _, e := range registered.openEngines() {
-		for _, q := range e.listQueues(ctx) {
-			k := key{e.space, q.Prefix}
-			if known[k] == nil || known[k].Error != "" {
-				known[k] = q
-			}
-			for _, t := range q.Tickets {
-				if listed := known[k].ticket(t.Token); listed != nil && t.Requester != nil {
-					*listed = t
-				}
+	for _, q := range registered.lists(ctx) {
+		k := key{q.engine.space, q.Prefix}
+		if known[k] == nil || known[k].Error != "" {
+			known[k] = q
+		}
+		for _, t := range q.Tickets {
+			if listed := known[k].ticket(t.Token); listed != nil && t.Requester != nil {
+				*listed = t
 			}
 		}
 	}

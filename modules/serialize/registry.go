@@ -80,6 +80,28 @@ func (r *registry) openEngines() (engines []*sharedEngine) {
 	return engines
 }
 
+// close closes all engines at once, since the process ends.
+func (r *registry) close() {
+	var closing sync.WaitGroup
+	for _, e := range r.openEngines() {
+		closing.Go(func() { _ = e.Close() }) // which never fails
+	}
+	closing.Wait()
+}
+
+// lists are the lists of all open engines, in the order of their keys. They are asked at
+// once: those that do not answer take the time of one.
+func (r *registry) lists(ctx context.Context) []*listedQueue {
+	engines := r.openEngines()
+	lists := make([][]*listedQueue, len(engines))
+	var asked sync.WaitGroup
+	for i, e := range engines {
+		asked.Go(func() { lists[i] = e.listQueues(ctx) })
+	}
+	asked.Wait()
+	return slices.Concat(lists...)
+}
+
 // open returns an engine for a handler's directory, which it opens if necessary.
 func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
 	directory := r.resolve(path)
@@ -168,6 +190,20 @@ func (e *sharedEngine) Destruct() error {
 	return e.Close()
 }
 
+// listPatience bounds the time in which an engine says who is in its queues. If its server is
+// silent, the other engines are listed, and configurations are loaded: perhaps the new one
+// replaces it.
+const listPatience = time.Second
+
+var errSilent = fmt.Errorf("no answer within %s", listPatience)
+
+// Queues is that of the engine, with less patience.
+func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listPatience, errSilent)
+	defer cancel()
+	return e.Engine.Queues(ctx)
+}
+
 // engineRef counts one handler's references to an engine: one for the handler's
 // configuration, and one for each of its requests. The last one releases the engine.
 type engineRef struct {
@@ -230,15 +266,9 @@ func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
 	return nil
 }
 
-// listPatience bounds the time in which an engine says who is in its queues while a
-// configuration is loaded. One that cannot tell may be what the new one replaces.
-const listPatience = time.Second
-
 // checkEngineChange refuses another engine for a queue that another line of the
 // configuration has, or that is in use.
 func (s *Handler) checkEngineChange(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
 	name, directory := nameOf(s.module), registered.resolve(s.Path)
 	for _, rival := range registered.rivalsOf(name, directory) {
 		sameLoad := func(other *Handler) bool {
@@ -248,7 +278,7 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
 				name, s.Prefix, others[0].Prefix, directory, rival.name)
 		}
-		states, _ := rival.Engine.Queues(ctx)
+		states, _ := rival.Queues(ctx)
 		for _, state := range states {
 			switch {
 			case !s.covers(state.Prefix):
@@ -272,9 +302,7 @@ func (s *Handler) warnLeftOut() {
 	if caddy.ActiveContext().Context == nil {
 		return // `caddy validate` leaves nothing out, and need not reach any server
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), listPatience)
-	defer cancel()
-	states, err := s.engine.Queues(ctx)
+	states, err := s.engine.Queues(context.Background())
 	if err != nil {
 		return // its requests are refused, and the log says so
 	}

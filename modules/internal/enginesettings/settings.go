@@ -16,7 +16,7 @@ import (
 )
 
 // WantNamespace says what a namespace must be.
-const WantNamespace = "1 to 200 characters without spaces"
+const WantNamespace = "1 to 200 bytes without spaces"
 
 // CheckNamespace returns an error for an invalid namespace.
 func CheckNamespace(text string) error {
