@@ -103,8 +103,9 @@ func (c *Context) Begin(r *http.Request) {
 }
 
 // setContext changes a request in place: Caddy's placeholders know it by its address, and
-// would not see what the handlers do to a copy. A function of its own keeps its copy of the
-// request off the stack while the handlers run.
+// would not see what the handlers do to a copy. A proxy that still dials may read it beside
+// the turn's end; all fields but the context keep their values, and see [lent]. A function
+// of its own keeps its copy of the request off the stack while the handlers run.
 //
 //go:noinline
 func setContext(r *http.Request, ctx *lent) { *r = *r.WithContext(ctx) }
