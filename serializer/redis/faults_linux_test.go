@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Of a process of its own: the address of the server that it holds a turn on.
@@ -216,6 +217,32 @@ func TestFailover(t *testing.T) {
 	wantRefused(t, third, "are both masters")
 	follow(t, master, replica)
 	enterSoon(t, third)
+}
+
+// Bug: once a master had answered, others were waited for only until half of the timeout. A second
+// master that was slow was not noticed, and the processes of each let callers in.
+func TestSlowSecondMaster(t *testing.T) {
+	t.Parallel()
+	master, other := startServer(t), startServer(t)
+	link := startRelay(t, other.address)
+	st := openStore(t, Options{TTL: 10 * time.Second}, master.address, link.Addr().String())
+	t.Cleanup(func() { st.Close() })
+	link.slow(requestTime * 3 / 5)
+	wait.Until(t, "the second master is noticed", func() bool {
+		err := st.servers.choose(t.Context())
+		return err != nil && strings.Contains(err.Error(), "are both masters")
+	})
+}
+
+// A lease outlasts a master that falls silent, if another one takes over soon: it has time for a poll
+// and a choice that both wait for the silent one. (With less than 2.1s, it has not.)
+func TestLeaseOutlastsSilence(t *testing.T) {
+	for ttl := 2100 * time.Millisecond; ttl <= 20*time.Second; ttl += 100 * time.Millisecond {
+		timeout := newServers(Options{TTL: ttl}, keysOf(DefaultNamespace, 0)).timeout
+		if needs := pollInterval + timeout + lease.RetryPause + timeout; needs >= ttl-lease.Margin(ttl) {
+			t.Errorf("ttl %s: the new master is used %s after the last renewal", ttl, needs)
+		}
+	}
 }
 
 // startReplicated starts a master with a replica, and engines that use them.

@@ -66,7 +66,7 @@ func Open(o Options) (*Store, error) {
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
 		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
 	})
-	ctx, cancel := context.WithTimeout(st.Ctx, requestTime)
+	ctx, cancel := context.WithTimeout(st.Ctx, 2*st.servers.timeout) // for a silent server, and the master
 	defer cancel()
 	subscription, err := st.servers.subscribeMaster(ctx)
 	if err == nil {

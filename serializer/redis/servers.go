@@ -27,11 +27,11 @@ type servers struct {
 	user    string
 	keys    keys
 	current atomic.Int64  // index of the one that is used
-	timeout time.Duration // of requests; it leaves time to find another one
+	timeout time.Duration // of requests; leases outlast one that fails, and the choice of another server
 }
 
 func newServers(o Options, k keys) *servers {
-	s := &servers{user: o.Username, keys: k, timeout: min(o.TTL/3, requestTime)}
+	s := &servers{user: o.Username, keys: k, timeout: min(o.TTL/4, requestTime)}
 	for _, address := range o.Addresses {
 		s.clients = append(s.clients, redis.NewClient(&redis.Options{
 			Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
@@ -99,8 +99,7 @@ var (
 
 // choose looks for the master among the servers, which it asks all at once. If several take
 // themselves for it, none may be used: one of them was cut off from the others, and may have
-// old tickets. Once there is a master, those that are silent for half of the timeout are not
-// waited for: servers that work need milliseconds, and leases must outlast one that does not.
+// old tickets. So each is waited for as long as it may take to answer.
 func (s *servers) choose(ctx context.Context) error {
 	infos, errs := make([]string, len(s.clients)), make([]error, len(s.clients))
 	answers, silent := make(chan int, len(s.clients)), make(map[int]bool)
@@ -113,27 +112,22 @@ func (s *servers) choose(ctx context.Context) error {
 		go ask(i)
 	}
 	master, blamed, trouble := -1, 0, errors.New("no server that answers is a master")
-	half, waits := time.After(s.timeout/2), true
-	for len(silent) > 0 && (waits || master < 0) {
-		select {
-		case <-half:
-			waits = false
-		case i := <-answers:
-			delete(silent, i)
-			switch address := s.clients[i].Options().Addr; {
-			case errs[i] != nil && i < blamed: // the log has the same each time, whichever answers first
-			case errs[i] != nil:
-				blamed, trouble = i, fmt.Errorf("%s: %w", address, s.explain(errs[i]))
-			case infoValue(infos[i], "role") != "master":
-				time.AfterFunc(lease.RetryPause, func() { ask(i) }) // it may take over before the silent ones answer
-			case master < 0:
-				if err := suitable(infos[i]); err != nil {
-					return fmt.Errorf("%s: %w", address, err)
-				}
-				master = i
-			case infoValue(infos[i], "run_id") != infoValue(infos[master], "run_id"): // otherwise, it has two names
-				return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, address)
+	for len(silent) > 0 {
+		i := <-answers
+		delete(silent, i)
+		switch address := s.clients[i].Options().Addr; {
+		case errs[i] != nil && i < blamed: // the log has the same each time, whichever answers first
+		case errs[i] != nil:
+			blamed, trouble = i, fmt.Errorf("%s: %w", address, s.explain(errs[i]))
+		case infoValue(infos[i], "role") != "master":
+			time.AfterFunc(lease.RetryPause, func() { ask(i) }) // it may take over before the silent ones answer
+		case master < 0:
+			if err := suitable(infos[i]); err != nil {
+				return fmt.Errorf("%s: %w", address, err)
 			}
+			master = i
+		case infoValue(infos[i], "run_id") != infoValue(infos[master], "run_id"): // otherwise, it has two names
+			return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, address)
 		}
 	}
 	if master < 0 {

@@ -63,6 +63,16 @@ func TestUnsuitable(t *testing.T) {
 	}
 }
 
+// A silent server beside the master, which takes all the time of an answer, hides nothing.
+func TestUnsuitableBesideSilence(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--user", "u", "on", ">secret", "~x*", "&*", "+@all")
+	_, err := Open(Options{Addresses: []string{silentAddress(t), s.address}, Username: "u", Password: "secret"})
+	if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "lacks a right") {
+		t.Error(err)
+	}
+}
+
 // Bug: Valkey has another name for the field, so its clusters and Sentinels were not refused.
 func TestMode(t *testing.T) {
 	for info, want := range map[string]string{
