@@ -53,9 +53,11 @@ func TestSentinel(t *testing.T) {
 		info, _ := c.Info(t.Context(), "sentinel").Result()
 		return strings.Contains(info, "status=ok") && strings.Contains(info, "slaves=1")
 	})
-	_, err := Open(Options{Addresses: []string{sentinel}, Database: 3})
-	if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "it is a Sentinel") {
-		t.Errorf("with the Sentinel: %v", err)
+	for _, database := range []int{0, 3} { // bug: with 0, it was taken for a replica, since it names no role
+		_, err := Open(Options{Addresses: []string{sentinel}, Database: database})
+		if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "it is a Sentinel") {
+			t.Errorf("with the Sentinel and database %d: %v", database, err)
+		}
 	}
 	holder, waiter := enter(t, engines[0]), join(t, engines[1])
 	awaitReplica(t, master, replica)

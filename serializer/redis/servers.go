@@ -115,16 +115,16 @@ func (s *servers) choose(ctx context.Context) error {
 	for len(silent) > 0 {
 		i := <-answers
 		delete(silent, i)
-		switch address := s.clients[i].Options().Addr; {
+		address, unfit := s.clients[i].Options().Addr, suitable(infos[i])
+		switch {
 		case errs[i] != nil && i < blamed: // the log has the same each time, whichever answers first
 		case errs[i] != nil:
 			blamed, trouble = i, fmt.Errorf("%s: %w", address, s.explain(errs[i]))
-		case infoValue(infos[i], "role") != "master":
+		case infoValue(infos[i], "role") == "slave":
 			time.AfterFunc(lease.RetryPause, func() { ask(i) }) // it may take over before the silent ones answer
+		case unfit != nil:
+			return fmt.Errorf("%s: %w", address, unfit)
 		case master < 0:
-			if err := suitable(infos[i]); err != nil {
-				return fmt.Errorf("%s: %w", address, err)
-			}
 			master = i
 		case infoValue(infos[i], "run_id") != infoValue(infos[master], "run_id"): // otherwise, it has two names
 			return fmt.Errorf("%s and %s are both masters; wait until one follows the other", s.clients[master].Options().Addr, address)
