@@ -64,7 +64,7 @@ func Open(o Options) (*Store, error) {
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
-		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
+		Passes: func(err error) bool { return transient(err) && !timedOut(err) },
 	})
 	ctx, cancel := context.WithTimeout(st.Ctx, 2*st.servers.timeout) // for a silent server, and the master
 	defer cancel()

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -180,8 +181,8 @@ func (s *servers) explain(err error) error {
 		return errSentinel
 	case strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: it has no such database; choose a smaller number, or raise databases: %w", ErrUnsuitable, err)
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no answer within %s; a server without TLS gives none to a client with it: %w", s.timeout, err)
+	case timedOut(err):
+		return fmt.Errorf("no answer within %s; see to the server and the way to it (one without TLS gives none to a client with TLS): %w", s.timeout.Round(time.Millisecond), err)
 	}
 	return err
 }
@@ -194,4 +195,10 @@ func transient(err error) bool {
 		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)
 	}
 	return !errors.Is(err, ErrUnsuitable) && !errors.Is(err, serializer.ErrLost)
+}
+
+// timedOut reports whether something took too long: dialing, reading, writing, or a context.
+func timedOut(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
 }

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -8,12 +9,14 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,6 +139,27 @@ func TestPasswordChanged(t *testing.T) {
 	change("secret")
 	enterSoon(t, e)
 	wantRefused(t, open(t, Options{}, freeAddress(t)), "connection refused")
+}
+
+// Bug: of timeouts, only those of a context were explained, and kept arrivals from waiting in vain.
+// The texts had durations such as 666.666666ms.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	st := openStore(t, Options{TTL: 2667 * time.Millisecond}, silentAddress(t))
+	t.Cleanup(func() { st.Close() })
+	for name, err := range map[string]error{
+		"dialing":   &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded},
+		"reading":   st.servers.clients[0].Info(t.Context()).Err(),
+		"a context": context.DeadlineExceeded,
+	} {
+		explained := st.servers.explain(fmt.Errorf("a: %w", err))
+		if !strings.HasPrefix(explained.Error(), "no answer within 667ms; see to the server") || st.Passes(explained) {
+			t.Errorf("%s: %v; passes %t", name, explained, st.Passes(explained))
+		}
+	}
+	if !st.Passes(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}) {
+		t.Error("a refused connection does not pass")
+	}
 }
 
 // Open connections outlast a change of the password, and so does the lease. Whoever has the new
