@@ -311,6 +311,23 @@ func TestFailoverFromSilentMaster(t *testing.T) {
 	}
 }
 
+// Bug: after a takeover from a silent master, processes listened there for up to half a minute more, and
+// learned only by polls what others published at the new one.
+func TestListensAtNewMaster(t *testing.T) {
+	t.Parallel()
+	master, replica := startServer(t), startServer(t)
+	follow(t, replica, master)
+	e := open(t, Options{TTL: time.Minute}, master.address, replica.address) // the session goes on
+	must(t, queues(e))
+	awaitReplica(t, master, replica)
+	master.signal(syscall.SIGSTOP)
+	replica.do("REPLICAOF", "NO", "ONE")
+	listens := func() bool { return len(replica.do("PUBSUB", "CHANNELS").([]any)) == 1 }
+	if !wait.Poll(silence*2/3, listens) {
+		t.Error("nobody listens at the new master")
+	}
+}
+
 // silentAddress takes connections, and answers nothing.
 func silentAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,6 +21,7 @@ type session struct {
 	id    string
 
 	sent, answered atomic.Uint64 // how many requests were sent, and which of them was answered last
+	subscription   atomic.Pointer[redis.PubSub]
 
 	// Store.Mu guards the rest.
 
@@ -88,6 +89,9 @@ func (s *session) Keep() {
 				break
 			}
 			err = s.store.servers.choose(s.Ctx)
+			if p := s.subscription.Load(); err == nil && p != nil {
+				_ = p.Close() // it may be at a silent server; listen renews it
+			}
 		}
 	}
 }
@@ -129,6 +133,7 @@ func (s *session) listen(subscription *redis.PubSub) {
 
 // receive reports what others publish, until the connection or the session is over.
 func (s *session) receive(subscription *redis.PubSub) {
+	s.subscription.Store(subscription)
 	end := func() { _ = subscription.Close() }
 	defer end()
 	defer context.AfterFunc(s.Ctx, end)()
