@@ -76,6 +76,7 @@ func TestProvision(t *testing.T) {
 		"from environment":     {`{"address":["{env.REDIS_SERVERS}"],"database":3,"namespace":"x","username":"u","password":"{env.REDIS_PASSWORD}"}`, "redis:x:3:[::1]:6379,a:6379,b:1", ""},
 		"no address":           {`{}`, "", "address: none; expected at least one"},
 		"no host":              {`{"address":[":6379"]}`, "", "address: expected host:port"},
+		"negative database":    {`{"address":["a"],"database":-1}`, "", "database -1: expected 0 or more"}, // bug: it was accepted
 		"IPv6":                 {`{"address":["::1","[::2]:1","[fe80::1%eth0]"]}`, "redis:orderly:0:[::1]:6379,[::2]:1,[fe80::1%eth0]:6379", ""},
 		"a name as port":       {`{"address":["u:secret"]}`, "", "address: expected host:port"},
 		"a URL":                {`{"address":["redis://:secret@a:6379"]}`, "", "address: expected host:port such as 10.0.0.1:6379, and the options username and password"},

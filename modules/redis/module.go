@@ -98,6 +98,8 @@ func (e *Engine) check() error {
 	switch {
 	case len(e.Address) == 0:
 		return errors.New("address: none; expected at least one host and port such as 10.0.0.1:6379")
+	case e.Database < 0:
+		return fmt.Errorf("database %d: expected 0 or more", e.Database)
 	case e.Username != "" && e.Password == "":
 		return errors.New("username: expected a password, too")
 	}
