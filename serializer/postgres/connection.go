@@ -106,7 +106,6 @@ const (
 	undefinedTable        = "42P01"
 	insufficientPrivilege = "42501"
 	lockNotAvailable      = "55P03"
-	queryCanceled         = "57014"
 )
 
 // code is the code of a server's error; empty if it is none.

@@ -143,6 +143,20 @@ func TestRoundsCutOff(t *testing.T) {
 	}
 }
 
+// Bug: a process whose rounds took longer than its statement_timeout, and renewals did not, kept
+// its lease for ever. It could not take its tickets out, so nobody else entered.
+func TestStatementTimeout(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	e, other := ready(t, server.URL()+"&statement_timeout=500"), ready(t, server.URL())
+	turn, _ := held(t, e)
+	next, since := join(t, other), time.Now()
+	server.Query("orderly", `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(60); RETURN NULL; END';
+		CREATE TRIGGER slow AFTER UPDATE ON orderly_tickets WHEN (current_setting('statement_timeout') <> '0') EXECUTE FUNCTION slow()`)
+	turn.Leave()
+	nextIn(t, next, since, wait.Patience)
+}
+
 // A server that is silent for longer than the lease costs it. One that restarts does not,
 // even if others' commits need not reach its disk. Nor does a lock on the tickets that lasts
 // longer: it does not stop the renewals.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -105,8 +104,7 @@ func (s *session) open() error {
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
 // its tickets out, and all others would wait for them. One that only waits for a lock does not.
 func (s *session) renew() (ttl time.Duration, err error) {
-	waits := []string{lockNotAvailable, queryCanceled}
-	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && !slices.Contains(waits, code(*trouble)) {
+	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && code(*trouble) != lockNotAvailable {
 		return 0, *trouble
 	}
 	if s.renewing == nil || s.renewing.IsClosed() {
