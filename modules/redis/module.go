@@ -6,6 +6,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -81,16 +82,13 @@ func (e *Engine) provision() (err error) {
 			return err
 		}
 	}
-	if err := set.check(); err != nil {
-		return err
-	}
 	e.options = redis.Options{
 		Addresses: set.Address, Namespace: set.Namespace, TTL: time.Duration(set.TTL),
 		Username: set.Username, Password: set.Password, Database: set.Database,
 	}
 	e.Place = enginesettings.NewPlace("redis", fmt.Sprintf("%s:%d", set.Namespace, set.Database), set.Address, set)
 	e.options.TLS, err = set.TLS.Config()
-	return err
+	return cmp.Or(set.check(), err)
 }
 
 // check returns an error for invalid settings.
