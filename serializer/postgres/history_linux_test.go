@@ -1,10 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"flag"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -94,6 +97,17 @@ func (o *oracle) judge() porcupine.CheckResult {
 			porcupine.Operation{ClientId: len(o.history) + i, Input: operation{true, h.token}, Call: int64(h.went), Return: math.MaxInt64})
 	}
 	return porcupine.CheckOperationsTimeout(lockModel, operations, time.Minute)
+}
+
+// suspects names the first two visits, by their beginnings, of which one cannot follow the other.
+func (o *oracle) suspects() string {
+	slices.SortFunc(o.history, func(a, b *hold) int { return cmp.Compare(a.came, b.came) })
+	for i, h := range o.history[1:] {
+		if before := o.history[i]; h.token <= before.token || h.came < before.went {
+			return fmt.Sprintf("%+v, then %+v", *before, *h)
+		}
+	}
+	return "no two neighbours"
 }
 
 // The harness must detect what it is meant to detect.
@@ -229,7 +243,7 @@ func TestHistories(t *testing.T) {
 			// two may be inside, as the documentation says.
 			stalled++
 		} else if result := o.judge(); result != porcupine.Ok {
-			t.Fatalf("porcupine: a history of %d turns is %s", len(o.history), result)
+			t.Fatalf("porcupine: a history of %d turns is %s; %s", len(o.history), result, o.suspects())
 		}
 		if time.Since(start) >= *historyTime {
 			break

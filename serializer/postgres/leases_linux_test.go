@@ -176,6 +176,36 @@ func TestFailoverWithLongLease(t *testing.T) {
 	turn.Leave()
 }
 
+// Bug: who had seen a loss of history come to its end, up to being cut off, took the next loss for
+// the same one. So it entered at once, while somebody was inside.
+func TestSecondLoss(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	loses := func() {
+		server.Query("orderly", "BEGIN; UPDATE orderly_namespaces SET history = ''; DELETE FROM orderly_sessions; COMMIT")
+	}
+	number := func() string { return server.Query("orderly", "SELECT last FROM orderly_namespaces") }
+	links := []*relay{startRelay(t, server.Addr), startRelay(t, server.Addr)}
+	first := ready(t, links[0].url())
+	loses()
+	wait.Until(t, "the process waits for the end of all leases", func() bool {
+		return server.Query("orderly", "SELECT count(*) FROM orderly_sessions WHERE id < 0") == "1"
+	})
+	before := number()
+	wait.Until(t, "it knows that", func() bool { return number() != before })
+	links[0].set(func() { links[0].parted = true })
+	turn, revoked := held(t, open(t, Options{URL: links[1].url(), TTL: 3 * shortTTL}))
+	links[1].set(func() { links[1].parted = true })
+	loses()
+	links[0].cut()
+	links[0].set(func() { links[0].parted = false })
+	enterSoon(t, first)
+	if len(revoked) == 0 {
+		t.Error("two were inside")
+	}
+	turn.Leave()
+}
+
 // Bug: if the answer was lost, an eviction that was carried out failed as if there had been no such
 // ticket, and a pause began anew: it ended later by the time until the repetition.
 func TestAnswersLost(t *testing.T) {

@@ -47,6 +47,7 @@ func (s *session) report(w *work, a *answer) error {
 	}
 	s.reportRowsLocked(a, w.full)
 	s.version = a.last
+	s.store.known.Store(max(a.last, s.store.known.Load()))
 	if w.ends {
 		s.due = time.Now().Add(min(s.store.others.See(a.others), time.Duration(a.due)*time.Microsecond))
 		if a.count != len(s.Tickets)+len(s.Leaving) {

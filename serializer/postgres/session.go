@@ -78,7 +78,7 @@ func (s *session) open() error {
 	st.begin(tx, "begin")
 	tx.Queue(statements["add namespace"], st.namespace, st.TTL.Microseconds())
 	tx.Queue(statements["lock"], st.namespace)
-	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel)
+	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel, st.known.Load())
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
 	tx.Queue(statements["end pauses"], st.namespace) // also shows whether their table exists

@@ -44,15 +44,16 @@ WHERE name = $1 AND :durable
 -- : begin epoch
 -- If commits may be missing, one row takes the place of all sessions. Nobody renews it, and none
 -- begins until it has ended, after the longest lease. An answer may have shown that commits are
--- missing, in an epoch before $2, or the row is not the one with the channel $3. Numbers of lost
--- tickets are not used again.
+-- missing, in an epoch before $2, or the row is not the one with the channel $3, or the process
+-- knows the number $4. Numbers of lost tickets are not used again. Nor is a counter, for who saw
+-- an earlier loss.
 WITH n AS (
-    UPDATE orderly_namespaces SET last = last + 1000000000, epoch = greatest(epoch + 1, $2), history = :history
-    WHERE name = $1 AND (history <> :history OR epoch < $2 OR channel <> coalesce(nullif($3, ''), channel))
-    RETURNING id, longest),
+    UPDATE orderly_namespaces SET last = greatest(last, $4) + 1000000000, epoch = greatest(epoch + 1, $2), history = :history
+    WHERE name = $1 AND (history <> :history OR epoch < $2 OR channel <> coalesce(nullif($3, ''), channel) OR last < $4)
+    RETURNING id, longest, last),
 lost AS (DELETE FROM orderly_sessions s USING n WHERE s.namespace = n.id AND s.id > 0)
-INSERT INTO orderly_sessions AS s (id, namespace, owner, ttl) SELECT -id, id, 'lost', longest FROM n
-ON CONFLICT (id) DO UPDATE SET renewals = s.renewals + 1, ttl = excluded.ttl
+INSERT INTO orderly_sessions (id, namespace, owner, ttl, renewals) SELECT -id, id, 'lost', longest, last FROM n
+ON CONFLICT (id) DO UPDATE SET renewals = excluded.renewals, ttl = excluded.ttl
 
 -- : end sessions ($1, $2)
 -- Those whose counters have not moved since somebody began to watch them.

@@ -81,6 +81,7 @@ type Store struct {
 	others    lease.Observer
 
 	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
+	known      atomic.Int64 // the greatest number that an answer has shown
 }
 
 // Interface guard
