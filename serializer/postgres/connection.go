@@ -9,8 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // exchange sends requests as one message, and reads all answers. If it fails, the
@@ -51,26 +49,29 @@ func (st *Store) connect(ctx context.Context, idle time.Duration) (conn *pgx.Con
 	return conn, direct, st.exchange(ctx, conn, requests)
 }
 
-// once sends requests at the moment sent of [lease.Uptime], on a connection of their own.
-func (st *Store) once(ctx context.Context, requests *pgx.Batch) (sent time.Duration, err error) {
+// once sends requests on a connection of their own.
+func (st *Store) once(ctx context.Context, requests *pgx.Batch) error {
 	conn, _, err := st.connect(ctx, 5*st.patience)
-	if sent = lease.Uptime(); err == nil {
+	if err == nil {
 		err = st.exchange(ctx, conn, requests)
 	}
 	discard(conn)
-	return sent, err
+	return err
 }
 
-// connect makes the connection of rounds, if there is none. It receives notifications, and
-// prepares statements. Through a pooler, it does not: there, both would stay with a
+// connect makes the connection of rounds, if there is none. Once the session has begun, it
+// receives notifications, and prepares statements. Through a pooler, it does not: there, both would stay with a
 // connection that belongs to somebody else next.
 func (s *session) connect() (err error) {
-	if s.working != nil && !s.working.IsClosed() {
-		return nil
+	if s.working == nil || s.working.IsClosed() {
+		s.working, s.listening, err = s.store.connect(s.Ctx, 5*s.store.patience)
+		s.statements = nil
 	}
-	s.working, s.listening, err = s.store.connect(s.Ctx, 5*s.store.patience)
-	if s.statements = statements; err != nil || !s.listening {
+	if err != nil || s.statements != nil || s.id == 0 {
 		return err
+	}
+	if s.statements = statements; !s.listening {
+		return nil
 	}
 	s.statements = prepared
 	ctx, cancel := context.WithTimeout(s.Ctx, s.store.patience)
@@ -89,12 +90,11 @@ func (st *Store) begin(tx *pgx.Batch, statement string) {
 }
 
 // makeTables makes missing tables.
-func (s *session) makeTables() error {
+func (s *session) makeTables() (err error) {
 	making := new(pgx.Batch)
 	making.Queue("SELECT pg_advisory_xact_lock(hashtext('orderly'))") // others may be doing this
 	making.Queue(schema)
-	_, err := s.store.once(s.Ctx, making)
-	if code(err) == insufficientPrivilege {
+	if err = s.store.once(s.Ctx, making); code(err) == insufficientPrivilege {
 		return fmt.Errorf("the tables are missing, and the user may not make them (%s); an administrator can, and then "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE on each to the user: %s", err.Error(), onOneLine(schema))
 	}

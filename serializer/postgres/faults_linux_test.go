@@ -143,6 +143,26 @@ func TestRoundsCutOff(t *testing.T) {
 	}
 }
 
+// Bug: of several hosts, the first one accepted connections and never answered. The second and
+// third connection were made while the lease ran. If that took most of its time, it was lost at
+// its first renewal, and so was the next one.
+func TestSilentHost(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	silent := startRelay(t, server.Addr)
+	silent.set(func() { silent.mute = true })
+	url := strings.Replace(server.URL(), "@", "@"+silent.listener.Addr().String()+",", 1)
+	o := Options{URL: url + "&connect_timeout=4", TTL: 3 * shortTTL} // so that a busy machine loses no lease
+	e := open(t, o)
+	turn, revoked := held(t, e)
+	renewals := func() string { return server.Query("orderly", "SELECT max(renewals) FROM orderly_sessions") }
+	wait.Until(t, "the lease is renewed, or lost", func() bool { return renewals() > "1" || len(revoked) > 0 })
+	if len(revoked) > 0 {
+		t.Error(<-revoked)
+	}
+	turn.Leave()
+}
+
 // Bug: a process whose rounds took longer than its statement_timeout, and renewals did not, kept
 // its lease for ever. It could not take its tickets out, so nobody else entered.
 func TestStatementTimeout(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 func (s *session) checkHistory(a *answer) (err error) {
 	switch {
 	case a.timeline != s.timeline || a.position < s.position || a.last < s.version:
-		err = fmt.Errorf("%w: the server's timeline is %s, at %x; it was %s, at %x", errOtherHistory, a.timeline, a.position, s.timeline, s.position)
+		err = fmt.Errorf("a standby was promoted, or a copy was restored: the server's timeline is %s, at %x; it was %s, at %x",
+			a.timeline, a.position, s.timeline, s.position)
 		s.store.lostBefore.Store(s.epoch + 1)
 	case !a.stands:
 		err = lease.ErrEnded
@@ -89,7 +91,7 @@ func (s *session) reportLocked(r *row) {
 		s.OutLocked(key)
 	case s.Leaving[key]:
 	case own && !known:
-		s.JoinedLocked(ticketID(r.Serial), key, r.Number)
+		s.JoinedLocked(strconv.FormatInt(r.Serial, 10), key, r.Number)
 	case own && r.State&lease.IsAsked != 0:
 		s.EvictLocked(key)
 		s.changes = append(s.changes, newChange("set evict", r.Number, false))

@@ -40,9 +40,6 @@ type pause struct {
 	Until int64  // microseconds since 1970
 }
 
-// errOtherHistory is why a session ends when commits may be missing.
-var errOtherHistory = errors.New("a standby was promoted, or a copy was restored")
-
 // round carries out what is pending in one transaction, reads what has changed since the
 // last round, and reports it.
 func (s *session) round() error {

@@ -23,7 +23,7 @@ type session struct {
 	channel   string                // of notifications
 	serial    int64                 // of the last ticket; Append alone uses it
 	trouble   atomic.Pointer[error] // why the last round has failed, if it has
-	renewing  *pgx.Conn             // used by renew alone; nil while there is none
+	renewing  *pgx.Conn             // used by open and renew alone; nil while there is none
 
 	// round and its helpers alone use these.
 
@@ -41,27 +41,28 @@ type session struct {
 	changes []*change // to be carried out; Store.Mu guards them
 }
 
-func (st *Store) newSession(base *lease.Session) lease.Protocol {
-	return &session{Session: base, store: st, version: -1}
-}
-
 // Start implements [lease.Protocol]. While commits may be missing, it waits.
-func (s *session) Start() error {
-	for s.id == 0 {
-		err := s.open()
-		if code(err) == undefinedTable {
+func (s *session) Start() (err error) {
+	for s.id == 0 && err == nil {
+		s.hangUp() // the server may have ended them while the session waited
+		if err = s.open(); code(err) == undefinedTable {
 			err = s.makeTables()
 		}
-		if err != nil {
-			return err
+	}
+	if err == nil {
+		if err = s.round(); err == nil {
+			s.Go(s.work)
+			return nil
 		}
+		err = fmt.Errorf("reading the queues: %w", err)
 	}
-	if err := s.round(); err != nil {
-		discard(s.working)
-		return fmt.Errorf("reading the queues: %w", err)
-	}
-	s.Go(s.work)
-	return nil
+	s.hangUp()
+	return err
+}
+
+func (s *session) hangUp() {
+	discard(s.working)
+	discard(s.renewing)
 }
 
 // Keep implements [lease.Protocol].
@@ -72,7 +73,7 @@ func (s *session) Keep() {
 
 // open inserts the session's row. If the server has another history than before, or an
 // answer has shown that, it ends all others. If no session may begin yet, it waits for a while.
-func (s *session) open() error {
+func (s *session) open() (err error) {
 	st, tx, others := s.store, new(pgx.Batch), []lease.Heartbeat(nil)
 	ids, renewals := st.others.Stale()
 	st.begin(tx, "begin")
@@ -88,7 +89,13 @@ func (s *session) open() error {
 	})
 	collect(tx.Queue(statements["read leases"], st.namespace, 0), &others)
 	tx.Queue("COMMIT")
-	sent, err := st.once(s.Ctx, tx)
+	if err = s.connect(); err == nil { // both, before the lease runs: the first of several hosts may be silent
+		s.renewing, _, err = st.connect(s.Ctx, st.TTL)
+	}
+	sent := lease.Uptime()
+	if err == nil {
+		err = st.exchange(s.Ctx, s.working, tx)
+	}
 	if err != nil {
 		return err
 	}
@@ -132,6 +139,5 @@ func (s *session) Revoke(ctx context.Context) error {
 	tx.Queue(statements["end tickets"], s.store.namespace)
 	tx.Queue("NOTIFY " + s.channel)
 	tx.Queue("COMMIT")
-	_, err := s.store.once(ctx, tx)
-	return err
+	return s.store.once(ctx, tx)
 }

@@ -17,7 +17,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 	return lease.Do(ctx, st.Store, "taking a ticket from", func(s *session) error {
 		first := s.serial + 1
 		s.serial += int64(len(tickets))
-		records := s.Send(tickets, func(i int) string { return ticketID(first + int64(i)) })
+		records := s.Send(tickets, func(i int) string { return strconv.FormatInt(first+int64(i), 10) })
 		err := s.carryOut(ctx, newChange("insert", s.id, first, len(tickets), records))
 		if s.Abandon() > 0 && err == nil {
 			err = fmt.Errorf("somebody has deleted its row: %w", serializer.ErrEvicted)
@@ -25,9 +25,6 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 		return err
 	})
 }
-
-// ticketID identifies a ticket of a session by its serial number there.
-func ticketID(serial int64) string { return strconv.FormatInt(serial, 10) }
 
 // carryOut has the next round carry out a change.
 func (s *session) carryOut(ctx context.Context, c *change) error {
