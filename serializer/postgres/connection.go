@@ -11,13 +11,10 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// exchange sends requests as one message, and reads all answers. If it fails, the
-// connection is closed, because it may be in the middle of anything. The end of a session
-// does not interrupt it: pgx would send a cancel request, by which PgBouncer 1.18 can crash.
-//
-// One message of PostgreSQL's simple protocol is carried out as a whole as soon as it has
-// arrived, up to its COMMIT. With any other way, a process that stops or is cut off
-// between two messages would hold its row locks for hours.
+// exchange sends requests as one message, and reads all answers; see [Store] for why. If it
+// fails, the connection is closed, because it may be in the middle of anything. The end of a
+// session does not interrupt it: pgx would send a cancel request, by which PgBouncer 1.18 can
+// crash.
 func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), st.patience)
 	defer cancel()
@@ -60,8 +57,8 @@ func (st *Store) once(ctx context.Context, requests *pgx.Batch) error {
 }
 
 // connect makes the connection of rounds, if there is none. Once the session has begun, it
-// receives notifications, and prepares statements. Through a pooler, it does not: there, both would stay with a
-// connection that belongs to somebody else next.
+// receives notifications, and prepares statements. Through a pooler, it does not: there, both
+// would stay with a connection that belongs to somebody else next.
 func (s *session) connect() (err error) {
 	if s.working == nil || s.working.IsClosed() {
 		s.working, s.listening, err = s.store.connect(s.Ctx, 5*s.store.patience)

@@ -242,7 +242,7 @@ func TestFailover(t *testing.T) {
 	})
 	standby.Stop()
 	primary.Query("orderly", "UPDATE test.clock SET ahead = '1 hour'")
-	turn, revoked := held(t, first) // the standby will not know this
+	turn, revoked := held(t, first)            // the standby will not know this
 	must(t, second(other.Queues(t.Context()))) // so it has seen the number
 	primary.Kill()
 	standby.Run()

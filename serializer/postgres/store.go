@@ -35,8 +35,8 @@ import (
 // reports it. LISTEN wakes it, and so does a timer, because notifications get lost. Behind
 // a pooler, LISTEN does not work, and the timer runs fast while there is something to wait
 // for. The requests of a round are one message, of prepared statements where there is no
-// pooler. The server carries it out whether or not the process still lives, so nobody can
-// stop while it holds the lock.
+// pooler. The server carries it out up to its COMMIT, whether or not the process still lives.
+// So nobody can stop, or be cut off, while it holds the lock.
 //
 // All tickets of a process belong to its session, a row with a counter that each renewal of
 // the lease increments, on a second connection. Others see on their own clocks that it does
