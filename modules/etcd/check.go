@@ -10,7 +10,8 @@ import (
 
 const wantEndpoint = "a URL such as https://10.0.0.1:2379"
 
-// check returns an error for invalid settings. Placeholders have been replaced.
+// check returns an error for invalid settings. Placeholders have been replaced, and
+// endpoints are normalized.
 func (e *Engine) check() error {
 	switch {
 	case len(e.Endpoints) == 0:
@@ -20,9 +21,6 @@ func (e *Engine) check() error {
 	}
 	secure := strings.HasPrefix(e.Endpoints[0], "https:")
 	for _, endpoint := range e.Endpoints {
-		if err := checkEndpoint(endpoint); err != nil {
-			return err
-		}
 		if strings.HasPrefix(endpoint, "https:") != secure {
 			return fmt.Errorf("endpoints %q and %q: expected all http or all https", e.Endpoints[0], endpoint)
 		}
@@ -33,21 +31,17 @@ func (e *Engine) check() error {
 	return e.Common.Check()
 }
 
-func checkEndpoint(endpoint string) error {
+// normalized adds the default port to an endpoint, removes a trailing slash, and writes the
+// scheme in lower case.
+func normalized(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
 		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("endpoints %q: expected %s", endpoint, wantEndpoint)
+		return "", fmt.Errorf("endpoints %q: expected %s", endpoint, wantEndpoint)
 	}
-	return nil
-}
-
-// withPort adds the default port to a checked endpoint, and removes a trailing slash.
-func withPort(endpoint string) string {
-	u, _ := url.Parse(endpoint)
 	u.Path = ""
 	if u.Port() == "" {
 		u.Host = net.JoinHostPort(u.Hostname(), "2379")
 	}
-	return u.String()
+	return u.String(), nil
 }

@@ -65,15 +65,17 @@ func (e *Engine) provision() (err error) {
 	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints); err != nil {
 		return err
 	}
+	for i, endpoint := range set.Endpoints {
+		if set.Endpoints[i], err = normalized(endpoint); err != nil {
+			return err
+		}
+	}
 	if err := set.check(); err != nil {
 		return err
 	}
 	e.options = etcd.Options{
-		Namespace: strings.TrimRight(set.Namespace, "/") + "/", TTL: time.Duration(set.TTL),
+		Endpoints: set.Endpoints, Namespace: strings.TrimRight(set.Namespace, "/") + "/", TTL: time.Duration(set.TTL),
 		Username: set.Username, Password: set.Password,
-	}
-	for _, endpoint := range set.Endpoints {
-		e.options.Endpoints = append(e.options.Endpoints, withPort(endpoint))
 	}
 	if e.options.TLS, err = set.TLS.Config(); err == nil {
 		e.Place = enginesettings.NewPlace("etcd", e.options.Namespace, e.options.Endpoints, set)
