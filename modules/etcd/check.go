@@ -18,6 +18,8 @@ func (e *Engine) check() error {
 		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
 	case (e.Username == "") != (e.Password == ""):
 		return errors.New("expected username and password, both or neither")
+	case strings.Contains(e.Namespace, "/!"):
+		return fmt.Errorf("namespace %q: expected none with /!, which begins other keys of the namespace before it", e.Namespace)
 	}
 	secure := strings.HasPrefix(e.Endpoints[0], "https:")
 	for _, endpoint := range e.Endpoints {
