@@ -1,6 +1,9 @@
 package redis
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // keys are the names of a namespace. The braces put them into one hash slot.
 //
@@ -23,11 +26,8 @@ func keysOf(namespace string, database int) keys {
 	return k
 }
 
-// commandsNeeded are those that the user needs the right for, for ACL SETUSER.
-const commandsNeeded = "+@read +@write +@scripting +@pubsub +@connection +info +time"
-
-// rights are all that the user needs.
+// rights are all that the user needs, for ACL SETUSER. There, the namespace is a pattern.
 func (k keys) rights() string {
-	pattern := "{" + k.namespace + "}:*"
-	return fmt.Sprintf("~%s &%s %s", pattern, pattern, commandsNeeded)
+	escaped := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(k.namespace)
+	return fmt.Sprintf("~{%s}:* &{%[1]s}:* +@read +@write +@scripting +@pubsub +@connection +info +time", escaped)
 }

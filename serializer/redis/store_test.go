@@ -24,7 +24,7 @@ func TestStoreConforms(t *testing.T) {
 // The channel must be one that the documented rights allow.
 func TestDatabases(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, append([]string{"--user", "u", "on", ">secret", "~{orderly}:*", "&{orderly}:*"}, strings.Fields(commandsNeeded)...)...)
+	s := startServer(t, append([]string{"--user", "u", "on", ">secret"}, strings.Fields(keysOf("orderly", 0).rights())...)...)
 	var holders []*caller
 	for _, database := range []int{0, 3} {
 		e := open(t, Options{Username: "u", Password: "secret", Database: database}, s.address)

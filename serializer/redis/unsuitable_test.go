@@ -27,7 +27,7 @@ import (
 // and the message says what to do.
 func TestUnsuitable(t *testing.T) {
 	full := []string{"--maxmemory", "64mb"}
-	all := append([]string{"--user", "u", "on", ">secret", "~{orderly}:*", "&{orderly}:*"}, strings.Fields(commandsNeeded)...)
+	all := append([]string{"--user", "u", "on", ">secret"}, strings.Fields(keysOf("orderly", 0).rights())...)
 	for name, test := range map[string]struct {
 		args    []string
 		options Options
@@ -112,6 +112,27 @@ func TestRightsMissing(t *testing.T) {
 		_, detail, _ := strings.Cut(err.Error(), "; expected at least "+keysOf("orderly", 0).rights()+": ")
 		if !strings.Contains(strings.ToLower(detail), command) {
 			t.Errorf("the message does not name %s: %v", command, err)
+		}
+	}
+}
+
+// Bug: with characters of patterns in the namespace, the rights that the message names were too
+// few, or also those to the keys of other namespaces.
+func TestRightsEscaped(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for _, namespace := range []string{"a*b", "a?b", "a[x]b", `a\b`, "plain"} {
+		k := keysOf(namespace, 3)
+		setUser := []any{"ACL", "SETUSER", "u", "reset", "on", ">secret"}
+		for _, right := range strings.Fields(k.rights()) {
+			setUser = append(setUser, right)
+		}
+		s.do(setUser...)
+		st, err := Open(Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3})
+		must(t, err)
+		must(t, st.Close())
+		if answer := s.do("ACL", "DRYRUN", "u", "GET", "{axb}:meta"); answer == "OK" {
+			t.Errorf("%s: %s are also the rights to another namespace", namespace, k.rights())
 		}
 	}
 }
