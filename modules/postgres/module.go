@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -75,11 +76,11 @@ func (e *Engine) Provision(caddy.Context) error {
 func (e *Engine) provision() error {
 	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), lease.DefaultTTL)}
 	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
-	if err != nil {
+	if err = cmp.Or(err, enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
 		return err
 	}
-	if err := cmp.Or(enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
-		return err
+	if parameter := libpqAlone.FindString(o.URL); parameter != "" {
+		return fmt.Errorf("url: the parameter %s is known to libpq alone; remove it", strings.Trim(parameter, "?&="))
 	}
 	store, err := postgres.Open(o) // which asks nothing of the server yet
 	if err != nil {
@@ -89,6 +90,11 @@ func (e *Engine) provision() error {
 	e.Place = enginesettings.NewPlace("postgres", o.Namespace, []string{placeOf(o.URL)}, []any{o.URL, o.TTL})
 	return store.Close()
 }
+
+// libpqAlone matches parameters of libpq that pgx would send to the server, which refuses them.
+var libpqAlone = regexp.MustCompile(`[?&](fallback_application_name|gss(delegation|encmode|lib)|hostaddr|keepalives(_count|_idle|_interval)?|` +
+	`load_balance_hosts|oauth_(client_id|client_secret|issuer|scope)|require(peer|ssl)|scram_(client|server)_key|` +
+	`ssl(compression|crl|crldir|keylogfile)|ssl_(max|min)_protocol_version)=`)
 
 // placeOf says where the tables of a valid URL are: servers, database, and what decides on the
 // schema. Other names of the same server or database count as other places.
@@ -107,8 +113,6 @@ func placeOf(valid string) string {
 	}
 	return strings.Join(slices.Compact(hosts), ",") + "/" + server.Database + "?" + schema.Encode()
 }
-
-const wantURL = "a URL such as postgres://orderly:secret@10.0.0.1/shop"
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {

@@ -49,11 +49,7 @@ func Open(o Options) (*Store, error) {
 	if err = cmp.Or(err, lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening postgres store: %w", err)
 	}
-	st := &Store{
-		namespace: o.Namespace,
-		patience:  min(max(o.TTL/4, time.Second), 5*time.Second),
-		server:    server,
-	}
+	st := &Store{namespace: o.Namespace, patience: min(max(o.TTL/4, time.Second), 5*time.Second), server: server}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "PostgreSQL", Where: fmt.Sprintf("%s:%d/%s", server.Host, server.Port, server.Database), Path: "postgres:" + st.namespace,
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), Passes: transient,
