@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -81,7 +82,7 @@ func findQueue(ctx context.Context, queue, token string) (*listedQueue, *seriali
 	if token != "" {
 		what = "ticket " + token + " in " + what
 	}
-	for _, q := range allQueues(ctx) {
+	for _, q := range queuesOf(ctx, names) {
 		t := q.ticket(token)
 		switch {
 		case q.Error != "":
@@ -116,7 +117,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		evict = q.engine.EvictWaiter
 	}
 	if err = evict(ctx, q.Prefix, number); err == nil {
-		left = awaitEviction(ctx, queue, t)
+		left = awaitEviction(ctx, q.Path+"/"+q.Prefix, t) // other engines may fail
 	}
 	result := "evicted; its request is refused"
 	switch {
@@ -180,10 +181,11 @@ func resume(ctx context.Context, queue string, _ url.Values) (answer any, err er
 // change pauses or resumes queues. The answer says of each whether it is paused now.
 func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
 	names := namesOf(queue)
+	listed := sync.OnceValue(func() []*listedQueue { return registered.lists(ctx, names) })
 	var changed []queueapi.Paused
 	for _, e := range registered.openEngines() {
 		name := names[e]
-		if !e.mayHave(ctx, name) {
+		if !e.mayHave(name, listed) {
 			continue
 		}
 		if err := do(e, name); err != nil {
@@ -200,7 +202,7 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
-func (e *sharedEngine) mayHave(ctx context.Context, name string) bool {
-	isListed := func(q *listedQueue) bool { return serializer.Matches(name, q.Prefix) }
-	return name != "" && !queueapi.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(e.listQueues(ctx), isListed))
+func (e *sharedEngine) mayHave(name string, listed func() []*listedQueue) bool {
+	isListed := func(q *listedQueue) bool { return q.engine == e && serializer.Matches(name, q.Prefix) }
+	return name != "" && !queueapi.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(listed(), isListed))
 }

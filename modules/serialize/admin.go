@@ -56,7 +56,7 @@ func (AdminAPI) Routes() []caddy.AdminRoute {
 // instead, since one failing directory must not hide the others.
 func serveQueues(w http.ResponseWriter, r *http.Request) error {
 	names := namesOf(cmp.Or(r.URL.Query().Get("queue"), "*"))
-	return writeJSON(w, slices.DeleteFunc(allQueues(r.Context()), func(q *listedQueue) bool { return !q.isNamed(names) }), nil)
+	return writeJSON(w, slices.DeleteFunc(queuesOf(r.Context(), names), func(q *listedQueue) bool { return !q.isNamed(names) }), nil)
 }
 
 func serveQueue(w http.ResponseWriter, r *http.Request) error {

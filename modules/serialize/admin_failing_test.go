@@ -52,7 +52,8 @@ func configure(t *testing.T, e *sharedEngine, prefix string) {
 }
 
 // A directory that fails does not hide the queues of others, and never looks
-// like an empty queue. Bug: the whole list was answered with 500.
+// like an empty queue. Bugs: the whole list was answered with 500; of an eviction in another
+// directory, the answer was 504 although the ticket was out.
 func TestAdminWithFailingEngine(t *testing.T) {
 	configure(t, share(t, "test:fails", failing{inMemory("/gone")}), "b_")
 	working := share(t, "test:works", inMemory("/works"))
@@ -61,19 +62,23 @@ func TestAdminWithFailingEngine(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer turn.Leave()
+	working.Join(serializer.Arrival{Queue: "a_"}, func(serializer.Turn, error) {})
+	states, _ := working.Queues(t.Context())
 	for _, c := range []struct {
-		path   string
-		status int
-		says   string
+		method, path string
+		status       int
+		says         string
 	}{
-		{"", 200, `"prefix":"a_","limit":1,"inside":1`},
-		{"", 200, `{"path":"/gone","prefix":"b_","limit":1,"inside":0,"waiting":0,"tickets":[],"error":"listing lock directory /gone: no such file"}`},
-		{"/%2Fworks%2Fa_", 200, `"inside":1`},
-		{"/%2Fworks%2Fb_", 500, "/gone"},
+		{"GET", "", 200, `"prefix":"a_","limit":1,"inside":1`},
+		{"GET", "", 200, `{"path":"/gone","prefix":"b_","limit":1,"inside":0,"waiting":0,"tickets":[],"error":"listing lock directory /gone: no such file"}`},
+		{"GET", "/%2Fworks%2Fa_", 200, `"inside":1`},
+		{"GET", "/b_", 500, "/gone"},
+		{"GET", "/%2Fworks%2Fb_", 404, "no queue"},
+		{"DELETE", "/a_/" + states[0].Tickets[1].Token, 200, "evicted; its request is refused"},
 	} {
-		status, text := ask(t, http.MethodGet, c.path)
+		status, text := ask(t, c.method, c.path)
 		if status != c.status || !strings.Contains(text, c.says) {
-			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
+			t.Errorf("%s %s: %d %s; expected %d with %s", c.method, c.path, status, text, c.status, c.says)
 		}
 	}
 	now := time.Now()
@@ -101,10 +106,11 @@ func (s silent) Sync(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// Bug: if a server was silent, no engine's queues were listed until its lease was lost. At its
-// end, Caddy did not close engines of earlier configurations, which requests still used.
+// Bugs: if a server was silent, no engine's queues were listed until its lease was lost, and engines
+// were asked one after another when a queue was paused, for which no time was left. At its end, Caddy
+// did not close engines of earlier configurations, which requests still used.
 func TestSilentEngines(t *testing.T) {
-	asked, together := make(chan struct{}), make(chan struct{}, 2)
+	asked, together := make(chan struct{}), make(chan struct{}, 4)
 	var e *sharedEngine
 	for _, prefix := range []string{"c_", "d_"} {
 		e = share(t, "test:"+prefix, silent{inMemory(prefix), asked, together})
@@ -112,6 +118,10 @@ func TestSilentEngines(t *testing.T) {
 	}
 	if _, text := ask(t, http.MethodGet, ""); strings.Count(text, `"error":"no answer within 1s"`) != 2 || len(together) != 2 {
 		t.Errorf("%d were asked together: %s", len(together), text)
+	}
+	configure(t, share(t, "test:works", inMemory("/works")), "f_")
+	if status, text := ask(t, http.MethodPost, "/f_/pause"); status != 200 || len(together) != 4 {
+		t.Errorf("%d: a pause: %d %s", len(together), status, text)
 	}
 	registered.close()
 	if _, err := e.Enter(t.Context(), serializer.Arrival{Queue: "e_"}); !errors.Is(err, serializer.ErrClosed) {

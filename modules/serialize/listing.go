@@ -18,13 +18,13 @@ type listedQueue struct {
 	engine *sharedEngine // that can read it, if one can
 }
 
-// allQueues lists the queues of all engines, in the order of paths and prefixes. It is
-// never nil. Engines of one space have the same queues: each queue is listed once, with the
+// queuesOf lists the queues of the engines that have names, or with nil of all, in the order of
+// paths and prefixes. It is never nil. Engines of one space have the same queues: each queue is listed once, with the
 // requests that any of them serves.
-func allQueues(ctx context.Context) []*listedQueue {
+func queuesOf(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
-	for _, q := range registered.lists(ctx) {
+	for _, q := range registered.lists(ctx, names) {
 		k := key{q.engine.space, q.Prefix}
 		if known[k] == nil || known[k].Error != "" {
 			known[k] = q

@@ -51,7 +51,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		configure(t, e, "a_")
 	}
 
-	queues := allQueues(t.Context())
+	queues := queuesOf(t.Context(), nil)
 	if len(queues) != 1 {
 		t.Fatalf("%d queues, want 1: %+v", len(queues), queues)
 	}

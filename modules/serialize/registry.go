@@ -68,9 +68,8 @@ func (r *registry) allStats() (all []*prefixStats) {
 	return all
 }
 
-// openEngines are the engines in use, in the order of their keys. The pool is not held
-// while they are asked: an engine whose disk hangs must not keep configurations from
-// loading.
+// openEngines are the engines in use, in the order of their keys. The pool is not held while
+// they are asked: an engine whose disk hangs must not keep configurations from loading.
 func (r *registry) openEngines() (engines []*sharedEngine) {
 	r.engines.Range(func(_, value any) bool {
 		engines = append(engines, value.(*sharedEngine))
@@ -89,10 +88,10 @@ func (r *registry) close() {
 	closing.Wait()
 }
 
-// lists are the lists of all open engines, in the order of their keys. They are asked at
-// once: those that do not answer take the time of one.
-func (r *registry) lists(ctx context.Context) []*listedQueue {
-	engines := r.openEngines()
+// lists are the lists of the engines that have names, or with nil of all, in the order of their
+// keys. They are asked at once: those that do not answer take the time of one.
+func (r *registry) lists(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
+	engines := slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return names != nil && names[e] == "" })
 	lists := make([][]*listedQueue, len(engines))
 	var asked sync.WaitGroup
 	for i, e := range engines {
@@ -190,9 +189,8 @@ func (e *sharedEngine) Destruct() error {
 	return e.Close()
 }
 
-// listPatience bounds the time in which an engine says who is in its queues. If its server is
-// silent, the other engines are listed, and configurations are loaded: perhaps the new one
-// replaces it.
+// listPatience is how long an engine may take to say who is in its queues. If its server is
+// silent, others are listed, and configurations are loaded: perhaps the new one replaces it.
 const listPatience = time.Second
 
 var errSilent = fmt.Errorf("no answer within %s", listPatience)

@@ -98,7 +98,7 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 // only the row of a prefix's single queue has it.
 func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue) {
 	byPrefix := make(map[string][]*statuspage.Queue)
-	for _, q := range allQueues(ctx) {
+	for _, q := range queuesOf(ctx, nil) {
 		row := &statuspage.Queue{Queue: q.Queue, Control: q.Path + "/" + q.Prefix}
 		rows = append(rows, row)
 		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
