@@ -13,6 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -38,6 +39,7 @@ func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
+	registered.opened.Store(value, true)
 	t.Cleanup(func() { _, _ = registered.engines.Delete(key) })
 	return value.(*sharedEngine)
 }
@@ -127,6 +129,21 @@ func TestSilentEngines(t *testing.T) {
 	if _, err := e.Enter(t.Context(), serializer.Arrival{Queue: "e_"}); !errors.Is(err, serializer.ErrClosed) {
 		t.Errorf("a closed engine: %v", err)
 	}
+}
+
+// Bug: while an engine was opened, whose server may be silent, lists waited for that, and so did
+// requests that had their turn where another engine has the same directory.
+func TestEngineThatIsOpened(t *testing.T) {
+	_, _, _ = registered.engines.LoadOrNew("test:opening", func() (caddy.Destructor, error) {
+		listed := make(chan struct{})
+		go func() { defer close(listed); registered.openEngines() }()
+		select {
+		case <-listed:
+		case <-time.After(wait.Patience):
+			t.Error("others wait")
+		}
+		return nil, errors.New("it cannot be opened")
+	})
 }
 
 // ask sends a request to the admin API's handlers, as Caddy does.

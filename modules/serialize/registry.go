@@ -20,12 +20,12 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// registry has what outlives a configuration: the engines, what was counted for each
-// prefix, and which handlers use which queues. A reload must not break the order of a
-// queue, and requests of the old configuration still wait and work while the new one
-// serves.
+// registry has what outlives a configuration: the engines, what was counted for each prefix, and
+// which handlers use which queues. A reload must not break the order of a queue, and requests of
+// the old configuration still wait and work while the new one serves.
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
+	opened   sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
 	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
 	prefixes sync.Map         // *prefixStats, by prefix
 	handlers sync.Map         // the keys are *Handler, of all configurations, until they end
@@ -68,13 +68,12 @@ func (r *registry) allStats() (all []*prefixStats) {
 	return all
 }
 
-// openEngines are the engines in use, in the order of their keys. The pool is not held while
-// they are asked: an engine whose disk hangs must not keep configurations from loading.
+// openEngines are the engines in use, in the order of their keys. No lock is held while they
+// are asked: an engine whose disk hangs must not keep configurations from loading.
 func (r *registry) openEngines() (engines []*sharedEngine) {
-	r.engines.Range(func(_, value any) bool {
-		engines = append(engines, value.(*sharedEngine))
-		return true
-	})
+	for e := range r.opened.Range {
+		engines = append(engines, e.(*sharedEngine))
+	}
 	slices.SortFunc(engines, func(a, b *sharedEngine) int { return strings.Compare(a.key, b.key) })
 	return engines
 }
@@ -122,15 +121,15 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
+	r.opened.Store(value, true)
 	ref := &engineRef{sharedEngine: value.(*sharedEngine), module: module, path: path, log: log}
 	ref.refs.Store(1)
 	return ref, nil
 }
 
-// resolve returns the path by which an engine is open for a directory, or else the path
-// itself. The path may be a symbolic link, a bind mount or differ in case. An engine that
-// was opened by the same path comes first: it knows who is inside, wherever the path leads
-// now.
+// resolve returns the path by which an engine is open for a directory, or else the path itself.
+// The path may be a symbolic link, a bind mount or differ in case. An engine that was opened by
+// the same path comes first: it knows who is inside, wherever the path leads now.
 func (r *registry) resolve(path string) string {
 	path = filepath.Clean(path)
 	found := path
@@ -186,6 +185,7 @@ func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
 // Destruct implements [caddy.Destructor].
 func (e *sharedEngine) Destruct() error {
 	defer e.inDirectory.Add(-1)
+	registered.opened.Delete(e)
 	return e.Close()
 }
 
@@ -202,8 +202,8 @@ func (e *sharedEngine) Queues(ctx context.Context) ([]serializer.QueueState, err
 	return e.Engine.Queues(ctx)
 }
 
-// engineRef counts one handler's references to an engine: one for the handler's
-// configuration, and one for each of its requests. The last one releases the engine.
+// engineRef counts one handler's references to an engine: one for its configuration, and one for
+// each of its requests. The last one releases the engine.
 type engineRef struct {
 	*sharedEngine
 	module EngineModule
