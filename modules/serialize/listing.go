@@ -18,9 +18,9 @@ type listedQueue struct {
 	engine *sharedEngine // that can read it, if one can
 }
 
-// queuesOf lists the queues of the engines that have names, or with nil of all, in the order of
-// paths and prefixes. It is never nil. Engines of one space have the same queues: each queue is listed once, with the
-// requests that any of them serves.
+// queuesOf lists the queues of the engines that have names, or with nil of all, in the order
+// of paths and prefixes. It is never nil. Engines of one space have the same queues: each is
+// listed once, with the requests that any of them serves.
 func queuesOf(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
