@@ -182,7 +182,7 @@ func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
 
 // EndedEarly reports whether the context ended before the turn.
 func (c *Context) EndedEarly() bool {
-	cause := context.Cause(c.inside)
+	cause := context.Cause(c.inside.Context)
 	return cause != nil && cause != errOver
 }
 
@@ -203,11 +203,11 @@ func (c *Context) Interrupt(cut func()) (stop func() bool) {
 func (c *Context) interruptOnce(cut func()) (again bool) {
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	if again = context.Cause(c.inside) != errOver && !c.Over(); again {
+	if again = context.Cause(c.inside.Context) != errOver && !c.Over(); again {
 		cut()
 	}
 	return again
 }
 
 // Err is why the next handlers should stop, or nil.
-func (c *Context) Err() error { return context.Cause(c.inside) }
+func (c *Context) Err() error { return context.Cause(c.inside.Context) }
