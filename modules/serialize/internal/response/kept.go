@@ -12,24 +12,15 @@ import (
 
 // isStream reports whether a response is not kept, since it is of a kind that its client
 // reads while it is being written.
-func isStream(header http.Header) bool {
-	kind, _, _ := strings.Cut(first(header["Content-Type"]), ";")
+func isStream(head snapshot, header http.Header) bool {
+	kind, _, _ := strings.Cut(head.first("Content-Type"), ";")
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
 	case "text/event-stream", "application/x-ndjson", "multipart/x-mixed-replace":
 		return true
 	}
 	return strings.HasPrefix(kind, "application/grpc") || // and application/grpc+proto, application/grpc-web
-		strings.EqualFold(first(header["X-Accel-Buffering"]), "no") || // as nginx knows it
-		len(header["Incremental"]) > 0 && caddyhttp.IsIncremental(header)
-}
-
-// first is the first of a field's values, or "". [http.Header.Get] would also bring the name
-// into its usual form, which takes longer than to find the field.
-func first(values []string) string {
-	if len(values) == 0 {
-		return ""
-	}
-	return values[0]
+		strings.EqualFold(head.first("X-Accel-Buffering"), "no") || // as nginx knows it
+		head.first("Incremental") != "" && caddyhttp.IsIncremental(header)
 }
 
 // kept is what the client has not got yet of a response.
@@ -52,6 +43,16 @@ func (s *snapshot) take(header http.Header) {
 	for name, values := range header {
 		*s = append(*s, field{name, values})
 	}
+}
+
+// first is the first value of a field, or "".
+func (s snapshot) first(name string) string {
+	for _, f := range s {
+		if f.name == name && len(f.values) > 0 {
+			return f.values[0]
+		}
+	}
+	return ""
 }
 
 // has reports whether the header had a field with these values.

@@ -85,10 +85,10 @@ func (b *Response) WriteHeader(status int) {
 	header := b.w.Header()
 	b.kept.head.take(header)
 	var err error
-	if b.length, err = strconv.ParseInt(cmp.Or(first(header["Content-Length"]), "-1"), 10, 64); err != nil {
+	if b.length, err = strconv.ParseInt(cmp.Or(b.kept.head.first("Content-Length"), "-1"), 10, 64); err != nil {
 		b.length = -1
 	}
-	b.status, b.streams = status, isStream(header)
+	b.status, b.streams = status, isStream(b.kept.head, header)
 	if b.streams {
 		_ = b.pass(nil)
 	}
