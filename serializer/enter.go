@@ -13,12 +13,13 @@ import (
 // is a [*Refused]; no ticket is then left behind. The wait ends early when ctx is done.
 func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	t := newTicket(e, &a)
-	t.ready = e.channels.Get().(chan struct{})
 	if err := e.arrive(t); err != nil {
 		return nil, t.refused(err)
 	}
-	e.await(ctx, t, a.Timeout)
-	e.channels.Put(t.ready) // it has had its only message
+	if e.waits(t, a.Timeout) {
+		e.await(ctx, t, a.Timeout)
+		e.channels.Put(t.ready) // it has had its only message
+	}
 	return e.outcome(t)
 }
 
@@ -32,19 +33,23 @@ func (e *Engine) Join(a Arrival, done func(Turn, error)) Wait {
 		go done(nil, t.refused(err))
 		return Wait{}
 	}
-	if a.Timeout > 0 {
-		e.limit(t, a.Timeout)
-	}
+	e.waits(t, a.Timeout)
 	return Wait{t}
 }
 
-// limit bounds the wait of a caller of Join.
-func (e *Engine) limit(t *Ticket, timeout time.Duration) {
+// waits prepares the wait of a ticket. It reports false for one that was decided on arrival.
+func (e *Engine) waits(t *Ticket, timeout time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t.state < inside {
+	switch {
+	case t.state >= inside:
+		return false
+	case t.done == nil:
+		t.ready = e.channels.Get().(chan struct{})
+	case timeout > 0:
 		t.timer = time.AfterFunc(timeout, func() { e.giveUp(t, ErrTimeout) })
 	}
+	return true
 }
 
 // Wait is the wait of an arrival that has joined a queue by [Engine.Join]. The zero value
@@ -150,11 +155,6 @@ func (e *Engine) refuseUnjoined(batch []*Ticket, err error) {
 
 // await returns when the wait has ended. The outcome is then in the ticket.
 func (e *Engine) await(ctx context.Context, t *Ticket, timeout time.Duration) {
-	select {
-	case <-t.ready: // it was decided on arrival
-		return
-	default:
-	}
 	var expired <-chan time.Time
 	if timeout > 0 {
 		timer := e.timers.Get().(*time.Timer)

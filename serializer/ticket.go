@@ -53,7 +53,7 @@ type waiter struct {
 	revoke    func(error)
 	requester Requester
 	refusal   error         // set before the message
-	ready     chan struct{} // gets one message when the wait has ended; nil for a caller of Join
+	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
 	done      func(Turn, error)
 	timer     *time.Timer // of a caller of Join
 }
@@ -125,11 +125,12 @@ func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max
 // wakeLocked tells the caller that its wait has ended, with the turn if refusal is nil.
 func (t *Ticket) wakeLocked(refusal error) {
 	t.refusal = refusal
-	if t.ready != nil {
+	switch {
+	case t.ready != nil:
 		t.ready <- struct{}{}
-		return
+	case t.done != nil:
+		go func() { t.done(t.engine.outcome(t)) }()
 	}
-	go func() { t.done(t.engine.outcome(t)) }()
 }
 
 // revokeLocked takes the turn back from a holder, but only once.
