@@ -391,7 +391,7 @@ func (v *visit) recordDryRun() {
 
 // leave hands the turn over and ends the visit. Only the first call has an effect.
 func (v *visit) leave() {
-	if !v.context.End() {
+	if v.context.Over() || !v.context.End() {
 		return
 	}
 	v.turn.Leave()

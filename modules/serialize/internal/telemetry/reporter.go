@@ -85,7 +85,7 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	r.hold.add(time.Since(q.Came))
+	r.hold.add(held + q.Since.Sub(q.Came))
 	r.Holds.Remove(&q.Entry)
 	r.Count(outcome)
 	level, message := zap.DebugLevel, "left"
