@@ -125,10 +125,9 @@ func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max
 // wakeLocked tells the caller that its wait has ended, with the turn if refusal is nil.
 func (t *Ticket) wakeLocked(refusal error) {
 	t.refusal = refusal
-	switch {
-	case t.ready != nil:
+	if t.ready != nil {
 		t.ready <- struct{}{}
-	case t.done != nil:
+	} else if t.done != nil {
 		go func() { t.done(t.engine.outcome(t)) }()
 	}
 }

@@ -48,7 +48,7 @@ const (
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
 	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), kept: keep(w.Header()),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), length: -1, kept: keep(w.Header()),
 	}
 	if b.uploads() {
 		t.Interrupt(b.cutUpload)
@@ -84,9 +84,8 @@ func (b *Response) WriteHeader(status int) {
 	}
 	header := b.w.Header()
 	b.kept.head.take(header)
-	var err error
-	if b.length, err = strconv.ParseInt(cmp.Or(b.kept.head.first("Content-Length"), "-1"), 10, 64); err != nil {
-		b.length = -1
+	if length, err := strconv.ParseInt(cmp.Or(b.kept.head.first("Content-Length"), "-1"), 10, 64); err == nil {
+		b.length = length
 	}
 	b.status, b.streams = status, isStream(b.kept.head, header)
 	if b.streams {
