@@ -47,26 +47,26 @@ type visit struct {
 	dryRun   string            // the outcome of a dry run, or ""
 }
 
-// The variables of a request that tell later handlers what earlier ones did.
-const (
-	visitsVar = "orderly.serialize"     // its first visit to a queue
-	offVar    = "orderly.serialize.off" // it passes all queues that follow
-)
+// visitsVar tells later handlers of a request's first visit, or that it passes all queues.
+const visitsVar = "orderly.serialize"
+
+var passing = new(visit)
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	if s.Off {
-		vars[offVar] = true
+		vars[visitsVar] = passing
 	}
-	if _, off := vars[offVar]; off {
+	first, _ := vars[visitsVar].(*visit)
+	if first == passing {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
 		s.report.Count(telemetry.OutcomeSkipped)
 		return next.ServeHTTP(w, r)
 	}
-	v := s.newVisit(r, vars)
+	v := s.newVisit(r, vars, first)
 	if before := v.before(); before != nil {
 		return v.serveAgain(before, w, r, next)
 	}
@@ -85,10 +85,10 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // newVisit describes the visit of a request that arrives.
-func (s *Handler) newVisit(r *http.Request, vars map[string]any) *visit {
-	v := &visit{handler: s, rule: s.rule}
-	if v.first, _ = vars[visitsVar].(*visit); v.first != nil {
-		v.earlier = v.first.latest
+func (s *Handler) newVisit(r *http.Request, vars map[string]any, first *visit) *visit {
+	v := &visit{handler: s, rule: s.rule, first: first}
+	if first != nil {
+		v.earlier = first.latest
 	}
 	v.about.Queue, v.about.ID = s.queue, requestid.Of(vars)
 	if s.placeholders {
