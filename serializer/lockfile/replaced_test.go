@@ -55,7 +55,7 @@ func TestPauseInMovedDirectory(t *testing.T) {
 	}
 	must(t, os.Rename(old, dir))
 	// Bug: in a directory that was replaced, it could not be resumed.
-	must(t, e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)))
+	wait.Eventually(t, "it is back", func() error { return e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)) })
 	waiter := joined(t, e, "b_")
 	movedAway(t, dir)
 	must(t, os.Mkdir(dir, 0o700))
