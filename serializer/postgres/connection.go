@@ -15,22 +15,23 @@ import (
 // fails, the connection is closed, because it may be in the middle of anything. The end of a
 // session does not interrupt it: pgx would send a cancel request, by which PgBouncer 1.18 can
 // crash.
-func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) error {
+func (st *Store) exchange(ctx context.Context, conn *pgx.Conn, requests *pgx.Batch) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), st.patience)
 	defer cancel()
-	err := conn.SendBatch(ctx, requests).Close()
-	if err != nil {
+	if err = conn.SendBatch(ctx, requests).Close(); err != nil {
 		discard(conn)
 	}
 	return err
 }
 
-// discard closes a connection without waiting for its server.
-func discard(conn *pgx.Conn) {
-	if conn != nil {
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = conn.Close(over) // it is not used any more
+// discard closes connections without waiting for their server.
+func discard(conns ...*pgx.Conn) {
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close(over) // it is not used any more
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ type session struct {
 // Start implements [lease.Protocol]. While commits may be missing, it waits.
 func (s *session) Start() (err error) {
 	for s.id == 0 && err == nil {
-		s.hangUp() // the server may have ended them while the session waited
+		discard(s.working, s.renewing) // the server may have ended them while the session waited
 		if err = s.open(); code(err) == undefinedTable {
 			err = s.makeTables()
 		}
@@ -56,13 +57,8 @@ func (s *session) Start() (err error) {
 		}
 		err = fmt.Errorf("reading the queues: %w", err)
 	}
-	s.hangUp()
+	discard(s.working, s.renewing)
 	return err
-}
-
-func (s *session) hangUp() {
-	discard(s.working)
-	discard(s.renewing)
 }
 
 // Keep implements [lease.Protocol].
@@ -89,14 +85,18 @@ func (s *session) open() (err error) {
 	})
 	collect(tx.Queue(statements["read leases"], st.namespace, 0), &others)
 	tx.Queue("COMMIT")
-	if err = s.connect(); err == nil { // both, before the lease runs: the first of several hosts may be silent
-		s.renewing, _, err = st.connect(s.Ctx, st.TTL)
+	connected := make(chan error, 1)
+	go func() {
+		conn, _, err := st.connect(s.Ctx, st.TTL)
+		s.renewing = conn
+		connected <- err
+	}()
+	// Both before the lease runs: hosts may be silent. At once: the server may end one that is idle.
+	if err = cmp.Or(s.connect(), <-connected); err != nil {
+		return err
 	}
 	sent := lease.Uptime()
-	if err == nil {
-		err = st.exchange(s.Ctx, s.working, tx)
-	}
-	if err != nil {
+	if err = st.exchange(s.Ctx, s.working, tx); err != nil {
 		return err
 	}
 	st.channel = s.channel
@@ -123,8 +123,7 @@ func (s *session) renew() (ttl time.Duration, err error) {
 	s.store.begin(request, "begin")
 	request.Queue(statements["renew"], s.id).QueryRow(func(row pgx.Row) error { return row.Scan(new(uint64)) })
 	request.Queue("COMMIT")
-	err = s.store.exchange(s.Ctx, s.renewing, request)
-	if errors.Is(err, pgx.ErrNoRows) {
+	if err = s.store.exchange(s.Ctx, s.renewing, request); errors.Is(err, pgx.ErrNoRows) {
 		err = lease.ErrEnded
 	}
 	return s.store.TTL, err
