@@ -39,7 +39,11 @@ if not appends then redis.call('HDEL', meta, 'none') end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local info = redis.call('INFO', 'server', 'replication')
-local run = string.match(info, 'run_id:(%w+)')
+local function infoValue(name)
+	local _, colon = string.find(info, name .. ':', 1, true) -- a pattern would be tried at each place of a long text
+	return string.match(info, '^%w+', colon + 1)
+end
+local run = infoValue('run_id')
 local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions', 'pauses'}
 local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or ''}
@@ -48,7 +52,7 @@ local before = m.tag
 -- A server that was a replica meanwhile has the same run ID, but its second replication ID is
 -- the first one of the server that it followed. It becomes zero again when there was no replica
 -- for `repl-backlog-ttl`, so that means nothing.
-local followed = string.match(info, 'master_replid2:(%w+)')
+local followed = infoValue('master_replid2')
 run = run .. (string.match(followed, '^0+$') and string.sub(m.run, #run + 1) or followed)
 
 local changes = {}
@@ -149,8 +153,9 @@ local operations = {r = remove}
 function operations.a(ticket)
 	-- By the server's clock, so that no number comes again, whatever the server has forgotten.
 	m.number, m.tickets = math.max(m.number + 1, now), m.tickets + 1
-	redis.call('HSET', tickets, text(m.number), session .. ' w ' .. ticket)
-	change('a', text(m.number), session, 'w', ticket)
+	local number, value = text(m.number), session .. ' w ' .. ticket
+	redis.call('HSET', tickets, number, value)
+	change('a', number, value)
 end
 function operations.i(ticket)
 	local value = redis.call('HGET', tickets, ticket)
@@ -192,10 +197,11 @@ end
 if #changes > 0 then
 	-- A tag stands for the same changes in all histories.
 	m.version = m.version + 1
-	m.tag = tag .. (status == 'ok' and not done and '.' or '-' .. text(m.version) .. '.') .. run
+	local version = text(m.version)
+	m.tag = tag .. (status == 'ok' and not done and '.' or '-' .. version .. '.') .. run
 	local body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
-	redis.call('XADD', log, 'MAXLEN', '~', kept, text(m.version) .. '-0', 'c', body)
-	redis.call('PUBLISH', channel, text(m.version) .. '\n' .. body)
+	redis.call('XADD', log, 'MAXLEN', '~', kept, version .. '-0', 'c', body)
+	redis.call('PUBLISH', channel, version .. '\n' .. body)
 	if status == 'ok' or status == 'closed' or status == 'ended' then
 		if mode == 'begin' then
 			local all = redis.call('HGETALL', pauses)
@@ -204,7 +210,7 @@ if #changes > 0 then
 			for i = 1, #all, 2 do change('a', all[i], all[i + 1]) end
 			body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
 		end
-		answer[#answer + 1] = text(m.version)
+		answer[#answer + 1] = version
 		answer[#answer + 1] = body
 	end
 end
