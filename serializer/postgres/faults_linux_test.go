@@ -272,7 +272,8 @@ func TestCommitUnknown(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t, "synchronous_commit=on")
 	link := startRelay(t, server.Addr)
-	e := ready(t, link.url())
+	e := open(t, Options{URL: link.url(), TTL: time.Minute}) // no renewal waits, which would lock the session's row
+	enterSoon(t, e)
 	tickets := func() string {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone")
 	}
