@@ -218,7 +218,15 @@ func TestAnswersLost(t *testing.T) {
 	number := server.Query("orderly", "SELECT max(number) FROM orderly_tickets")
 	token, err := strconv.ParseUint(number, 10, 64)
 	must(t, err)
-	link.set(func() { link.loses = []byte(`EXECUTE "set evict"`) })
+	must(t, second(other.Queues(t.Context()))) // it is connected
+	link.set(func() { link.loses, link.mute = []byte(`EXECUTE "set evict"`), true })
+	go func() { // the owner obeys before the request is repeated
+		wait.Until(t, "the ticket is out", func() bool {
+			return server.Query("orderly", "SELECT gone FROM orderly_tickets WHERE number = "+number) == "t"
+		})
+		link.cut()
+		link.set(func() { link.mute = false })
+	}()
 	if err := other.Evict(t.Context(), "a_", token); err == nil || !strings.Contains(err.Error(), "the answer was lost") {
 		t.Error(err)
 	}
