@@ -77,8 +77,8 @@ func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
 }
 
 // findQueue finds the queue of a name, or with a token, the one that has the ticket.
-func findQueue(ctx context.Context, queue, token string) (*listedQueue, *serializer.TicketState, error) {
-	names, what, failed := namesOf(queue), "queue "+queue, ""
+func findQueue(ctx context.Context, names map[*sharedEngine]string, queue, token string) (*listedQueue, *serializer.TicketState, error) {
+	what, failed := "queue "+queue, ""
 	if token != "" {
 		what = "ticket " + token + " in " + what
 	}
@@ -108,7 +108,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err != nil {
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("token %q: expected the number of a ticket", query.Get("token")))
 	}
-	q, t, err := findQueue(ctx, queue, strconv.FormatUint(number, 10))
+	q, t, err := findQueue(ctx, namesOf(queue), queue, strconv.FormatUint(number, 10))
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		evict = q.engine.EvictWaiter
 	}
 	if err = evict(ctx, q.Prefix, number); err == nil {
-		left = awaitEviction(ctx, q.Path+"/"+q.Prefix, t) // other engines may fail
+		left = awaitEviction(ctx, q, t)
 	}
 	result := "evicted; its request is refused"
 	switch {
@@ -143,11 +143,11 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	return queueapi.Eviction{TicketState: *t, Result: result}, nil
 }
 
-// awaitEviction returns when a ticket has left its queue, or when ctx is done: then with
-// the state that the ticket had last.
-func awaitEviction(ctx context.Context, queue string, t *serializer.TicketState) (state string) {
+// awaitEviction returns when a ticket has left its queue, or when ctx is done: then with the
+// state that the ticket had last. It asks one engine: others may fail, even of the same path.
+func awaitEviction(ctx context.Context, q *listedQueue, t *serializer.TicketState) (state string) {
 	for state = t.State; ctx.Err() == nil; time.Sleep(actionPatience / 30) {
-		_, now, err := findQueue(ctx, queue, t.Token)
+		_, now, err := findQueue(ctx, map[*sharedEngine]string{q.engine: q.Prefix}, q.Prefix, t.Token)
 		if err == nil {
 			state = now.State
 		} else if missing, ok := errors.AsType[caddy.APIError](err); ok && missing.HTTPStatus == http.StatusNotFound {

@@ -60,7 +60,7 @@ func serveQueues(w http.ResponseWriter, r *http.Request) error {
 }
 
 func serveQueue(w http.ResponseWriter, r *http.Request) error {
-	q, _, err := findQueue(r.Context(), r.PathValue("queue"), "")
+	q, _, err := findQueue(r.Context(), namesOf(r.PathValue("queue")), r.PathValue("queue"), "")
 	return writeJSON(w, q, err)
 }
 

@@ -94,16 +94,10 @@ func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
 func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
 	store := &turning{inMemory("test:turning"), func() {}}
 	e := share(t, "test:turning", store)
-	holder, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	entered, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
-	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { entered <- turn })
-	states, err := e.Queues(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	holder := entered(t, &engineRef{sharedEngine: e}, "a_")
+	turns, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
+	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { turns <- turn })
+	states, _ := e.Queues(t.Context())
 	calls := 0
 	store.meanwhile = func() {
 		if calls++; calls == 2 { // it was listed by the first
@@ -111,7 +105,7 @@ func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
 		}
 	}
 	status, text := ask(t, "DELETE", "/a_/"+states[0].Tickets[1].Token+"?careful")
-	(<-entered).Leave()
+	(<-turns).Leave()
 	if status != http.StatusConflict || len(revoked) > 0 {
 		t.Errorf("%d %s", status, text)
 	}
