@@ -182,20 +182,20 @@ func resume(ctx context.Context, queue string, _ url.Values) (answer any, err er
 func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
 	names := namesOf(queue)
 	listed := sync.OnceValue(func() []*listedQueue { return registered.lists(ctx, names) })
-	var changed []queueapi.Paused
-	for _, e := range registered.openEngines() {
-		name := names[e]
-		if !e.mayHave(name, listed) {
-			continue
-		}
-		if err := do(e, name); err != nil {
-			return nil, adminError(http.StatusInternalServerError, fmt.Errorf("queue %q in %s: %w", name, e.Path(), err))
-		}
-		changed = append(changed, queueapi.Paused{Path: e.Path(), Prefix: name, PausedUntil: e.PausedUntil(name)})
-	}
-	if len(changed) == 0 {
+	engines := slices.DeleteFunc(registered.openEngines(), func(e *sharedEngine) bool { return !e.mayHave(names[e], listed) })
+	if len(engines) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
 			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
+	}
+	failed := make(chan error, len(engines))
+	changed := askAll(engines, func(e *sharedEngine) queueapi.Paused {
+		if err := do(e, names[e]); err != nil {
+			failed <- fmt.Errorf("queue %q in %s: %w", names[e], e.Path(), err)
+		}
+		return queueapi.Paused{Path: e.Path(), Prefix: names[e], PausedUntil: e.PausedUntil(names[e])}
+	})
+	if len(failed) > 0 {
+		return nil, adminError(http.StatusInternalServerError, <-failed)
 	}
 	return changed, nil
 }

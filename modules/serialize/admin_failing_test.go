@@ -106,9 +106,11 @@ func (s silent) Sync(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+func (silent) Pause(ctx context.Context, _ string, _ time.Time) error { <-ctx.Done(); return ctx.Err() }
+
 // Bugs: if a server was silent, no engine's queues were listed until its lease was lost, and engines
-// were asked one after another when a queue was paused, for which no time was left. At its end, Caddy
-// did not close engines of earlier configurations, which requests still used.
+// were asked one after another, and paused, when a queue was paused: no time was left. At its end,
+// Caddy did not close engines of earlier configurations, which requests still used.
 func TestSilentEngines(t *testing.T) {
 	asked, together := make(chan struct{}), make(chan struct{}, 4)
 	var e *sharedEngine
@@ -119,9 +121,14 @@ func TestSilentEngines(t *testing.T) {
 	if _, text := ask(t, http.MethodGet, ""); strings.Count(text, `"error":"no answer within 1s"`) != 2 || len(together) != 2 {
 		t.Errorf("%d were asked together: %s", len(together), text)
 	}
-	configure(t, share(t, "test:works", inMemory("/works")), "f_")
+	works := share(t, "test:works", inMemory("/works"))
+	configure(t, works, "f_")
 	if status, text := ask(t, http.MethodPost, "/f_/pause"); status != 200 || len(together) != 4 {
 		t.Errorf("%d: a pause: %d %s", len(together), status, text)
+	}
+	configure(t, works, "d_")
+	if status, text := ask(t, http.MethodPost, "/d_/pause"); status != 500 || works.PausedUntil("d_") == nil {
+		t.Errorf("a pause that a silent server has, too: %d %s", status, text)
 	}
 	registered.close()
 	if _, err := e.Enter(t.Context(), serializer.Arrival{Queue: "e_"}); !errors.Is(err, serializer.ErrClosed) {

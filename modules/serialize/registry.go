@@ -80,24 +80,24 @@ func (r *registry) openEngines() (engines []*sharedEngine) {
 
 // close closes all engines at once, since the process ends.
 func (r *registry) close() {
-	var closing sync.WaitGroup
-	for _, e := range r.openEngines() {
-		closing.Go(func() { _ = e.Close() }) // which never fails
-	}
-	closing.Wait()
+	askAll(r.openEngines(), (*sharedEngine).Close) // which never fails
 }
 
-// lists are the lists of the engines that have names, or with nil of all, in the order of their
-// keys. They are asked at once: those that do not answer take the time of one.
-func (r *registry) lists(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
-	engines := slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return names != nil && names[e] == "" })
-	lists := make([][]*listedQueue, len(engines))
+// askAll asks engines at once: those that do not answer take the time of one.
+func askAll[T any](engines []*sharedEngine, ask func(*sharedEngine) T) []T {
+	answers := make([]T, len(engines))
 	var asked sync.WaitGroup
 	for i, e := range engines {
-		asked.Go(func() { lists[i] = e.listQueues(ctx) })
+		asked.Go(func() { answers[i] = ask(e) })
 	}
 	asked.Wait()
-	return slices.Concat(lists...)
+	return answers
+}
+
+// lists are the lists of the engines that have names, or with nil of all, in the order of keys.
+func (r *registry) lists(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
+	engines := slices.DeleteFunc(r.openEngines(), func(e *sharedEngine) bool { return names != nil && names[e] == "" })
+	return slices.Concat(askAll(engines, func(e *sharedEngine) []*listedQueue { return e.listQueues(ctx) })...)
 }
 
 // open returns an engine for a handler's directory, which it opens if necessary.
