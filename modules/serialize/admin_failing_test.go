@@ -33,12 +33,9 @@ func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path
 // share puts an engine on a store into the pool until the end of the test.
 func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	t.Helper()
-	value, _, err := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
+	value, _, _ := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
 		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path(), inDirectory: new(atomic.Int32)}, nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	registered.opened.Store(value, true)
 	t.Cleanup(func() { _, _ = registered.engines.Delete(key) })
 	return value.(*sharedEngine)

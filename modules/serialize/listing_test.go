@@ -121,13 +121,8 @@ func (hostile) Request() serializer.Request {
 // Bug: a list had paths of any length, and characters that control a terminal.
 func TestListsAreHarmless(t *testing.T) {
 	shared := share(t, "test:hostile", inMemory("/hostile"))
-	turn, err := shared.Enter(t.Context(), serializer.Arrival{Queue: "a_", Requester: hostile{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Leave()
-	queues := shared.listQueues(t.Context())
-	r := queues[0].Tickets[0].Request
+	shared.Join(serializer.Arrival{Queue: "a_", Requester: hostile{}}, func(turn serializer.Turn, _ error) { <-t.Context().Done(); turn.Leave() })
+	r := shared.listQueues(t.Context())[0].Tickets[0].Request
 	for _, text := range []string{r.Method, r.Host, r.Path} {
 		if n := utf8.RuneCountInString(text); n > 256 || strings.ContainsAny(text, "\x1b\u009b\u202e") {
 			t.Errorf("listed with %d characters: %q", n, text)

@@ -25,6 +25,7 @@ import (
 // the old configuration still wait and work while the new one serves.
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
+	opening  sync.Mutex       // held while one is found or opened: two names of a directory must not have two
 	opened   sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
 	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
 	prefixes sync.Map         // *prefixStats, by prefix
@@ -102,6 +103,8 @@ func (r *registry) lists(ctx context.Context, names map[*sharedEngine]string) []
 
 // open returns an engine for a handler's directory, which it opens if necessary.
 func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*engineRef, error) {
+	r.opening.Lock()
+	defer r.opening.Unlock()
 	directory := r.resolve(path)
 	key := module.Key(directory)
 	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {

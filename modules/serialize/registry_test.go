@@ -170,7 +170,8 @@ func TestMovedLink(t *testing.T) {
 }
 
 // Bug: a missing directory below a link had two names, one before it was made
-// and one after. So nested blocks of one queue waited for themselves.
+// and one after. So nested blocks of one queue waited for themselves. So did any directory
+// with two names that were opened at once, as by late requests: in memory, two were inside.
 func TestMissingDirectoryBelowLink(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))); err != nil {
@@ -182,6 +183,13 @@ func TestMissingDirectoryBelowLink(t *testing.T) {
 		third := opened(t, module, filepath.Join(root, "real", "a", "b"))
 		if first.sharedEngine != second.sharedEngine || first.sharedEngine != third.sharedEngine {
 			t.Errorf("%T: the engines are %s, %s and %s", module, first.key, second.key, third.key)
+		}
+	}
+	for i := range 100 {
+		name, other := strings.Repeat("c", i+1), make(chan *engineRef)
+		go func() { other <- opened(t, MemoryEngine{}, filepath.Join(root, "link", name)) }()
+		if e := opened(t, MemoryEngine{}, filepath.Join(root, "real", name)); (<-other).sharedEngine != e.sharedEngine {
+			t.Fatalf("number %d: two engines were opened at once", i)
 		}
 	}
 }
