@@ -74,8 +74,7 @@ func TestAdminWithFailingEngine(t *testing.T) {
 			t.Errorf("GET %s: %d %s; expected %d with %s", c.path, status, text, c.status, c.says)
 		}
 	}
-	now := time.Now()
-	data := statuspage.New(now, statusQueues(t.Context(), now), "_")
+	data := statuspage.New(time.Now(), statusQueues(t.Context(), time.Now()), "_")
 	if len(data.Queues) != 2 || data.Queues[0].Error == "" || data.Queues[1].Inside != 1 {
 		t.Errorf("the status page has %+v; expected two queues, the first one with an error", data.Queues)
 	}

@@ -64,12 +64,12 @@ func (d *Deadline) Renew(send func() (ttl time.Duration, err error)) error {
 }
 
 // Keep renews the lease until ctx is done: each quarter of its time to live, and soon again
-// after a failure.
+// after a failure. That counts from the sending, since the lease may have taken long to begin.
 func (d *Deadline) Keep(ctx context.Context, ttl time.Duration, renew func() error) {
-	for pause := ttl / 4; ctx.Err() == nil; {
-		Sleep(ctx, pause)
-		if pause = ttl / 4; renew() != nil {
-			pause = RetryPause
+	for next := d.deadline + Margin(ttl) - ttl*3/4; ctx.Err() == nil; {
+		Sleep(ctx, next-d.clock())
+		if next = d.clock() + ttl/4; renew() != nil {
+			next = d.clock() + RetryPause
 		}
 	}
 }
