@@ -1,7 +1,6 @@
 package serializer
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
@@ -17,9 +16,9 @@ type Arrival struct {
 	// turns any text into one.
 	Queue string
 
-	// Client is the address this arrival came from, for people who read the queue. The
-	// zero value means none.
-	Client netip.AddrPort
+	// Client is the IP address and port this arrival came from, as in [net/http.Request],
+	// for people who read the queue. Any other text means none.
+	Client string
 
 	// Rule determines which other arrivals may be inside together with this one.
 	Rule Rule

@@ -3,7 +3,6 @@ package serializer_test
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -131,7 +130,7 @@ func newMemory() *serializer.Engine {
 }
 
 func arrival() serializer.Arrival {
-	return serializer.Arrival{Queue: "a_", Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: wait.Patience}
+	return serializer.Arrival{Queue: "a_", Client: "192.168.0.1:36794", Timeout: wait.Patience}
 }
 
 func arrivalFor(timeout time.Duration) serializer.Arrival {

@@ -40,7 +40,7 @@ func TestList(t *testing.T) {
 		turn := enter(t, e, holder)
 		w := join(t, e, waiting)
 		for _, name := range []string{"c", "a", "b_"} {
-			defer enter(t, e, serializer.Arrival{Queue: name}).Leave()
+			defer enter(t, e, serializer.Arrival{Queue: name, Client: "@"}).Leave() // as by a Unix socket
 		}
 		queues, err := e.Queues(t.Context())
 		if err != nil || len(queues) != 4 {
@@ -51,6 +51,9 @@ func TestList(t *testing.T) {
 				t.Errorf("queue %d is %+v; expected %q", i, queues[i], name)
 			}
 		}
+		if client := queues[0].Tickets[0].Client; client != "" {
+			t.Errorf("the client is %q; expected none", client)
+		}
 		q := queues[1]
 		if q.Inside != 1 || q.Waiting != 1 || q.Limit != 1 || len(q.Tickets) != 2 {
 			t.Fatalf("%+v; expected one inside, one waiting, limit 1", q)
@@ -58,7 +61,7 @@ func TestList(t *testing.T) {
 		inside, behind := q.Tickets[0], q.Tickets[1]
 		if inside.State != serializer.StateInside || behind.State != serializer.StateWaiting ||
 			inside.Requester != requester("holder") || behind.Requester != requester("waiter") ||
-			inside.Token != strconv.FormatUint(turn.Token(), 10) || inside.Client != holder.Client.String() ||
+			inside.Token != strconv.FormatUint(turn.Token(), 10) || inside.Client != holder.Client ||
 			inside.Owner == "" || inside.Alive == nil || !*inside.Alive {
 			t.Errorf("the tickets are %+v", q.Tickets)
 		}

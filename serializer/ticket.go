@@ -20,7 +20,7 @@ type Ticket struct {
 	queue.Item[*Ticket]
 
 	Queue  string
-	Client netip.AddrPort // the zero value means none
+	Client string // as in an [Arrival]
 
 	// Number is the ticket's place in the order of its queue, and its token. Before a
 	// local ticket has joined, only the store uses it, and the fields below.
@@ -185,8 +185,9 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 
 // addressText is an address for people. It is empty if there is none, which the name of a
 // lock file writes as zeros.
-func addressText(client netip.AddrPort) string {
-	if !client.IsValid() || client.Addr().IsUnspecified() && client.Port() == 0 {
+func addressText(text string) string {
+	client, err := netip.ParseAddrPort(text)
+	if err != nil || client.Addr().IsUnspecified() && client.Port() == 0 {
 		return ""
 	}
 	return client.String()

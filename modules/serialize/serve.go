@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -278,9 +277,8 @@ func (v *visit) arrival(r *http.Request) serializer.Arrival {
 	if s.DryRun {
 		timeout = dryRunPatience
 	}
-	client, _ := netip.ParseAddrPort(r.RemoteAddr)
 	return serializer.Arrival{
-		Queue: v.about.Queue, Client: client, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
+		Queue: v.about.Queue, Client: r.RemoteAddr, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
 		Timeout: timeout, Requester: v, Revoke: v.revoke,
 	}
 }

@@ -2,7 +2,6 @@ package lease
 
 import (
 	"encoding/json"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -24,11 +23,8 @@ type record struct {
 // Record is a text for other processes about a ticket of this one.
 func Record(t *serializer.Ticket, inside bool) string {
 	r := record{
-		Queue: url.PathEscape(t.Queue), Owner: t.Owner.Name, Since: t.Arrived.UTC(),
+		Queue: url.PathEscape(t.Queue), Owner: t.Owner.Name, Client: t.Client, Since: t.Arrived.UTC(),
 		Shared: t.Rule.Shared, Limit: t.Rule.Limit, Inside: inside,
-	}
-	if t.Client.IsValid() {
-		r.Client = t.Client.String()
 	}
 	text, _ := json.Marshal(r) // texts, numbers and a time of this century always marshal
 	return string(text)
@@ -41,10 +37,9 @@ func RemoteTicket(key string, number uint64, text string) *serializer.Ticket {
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		r = record{Owner: "unknown"}
 	}
-	t := &serializer.Ticket{Key: key, Number: number, Arrived: r.Since, Owner: &serializer.Owner{Name: r.Owner, Alive: true}}
+	t := &serializer.Ticket{Key: key, Number: number, Client: r.Client, Arrived: r.Since, Owner: &serializer.Owner{Name: r.Owner, Alive: true}}
 	t.Queue, _ = url.PathUnescape(r.Queue)
 	t.Rule = serializer.Rule{Shared: r.Shared, Limit: r.Limit}
-	t.Client, _ = netip.ParseAddrPort(r.Client)
 	if r.Inside {
 		t.Ref = IsInside
 	}

@@ -1,7 +1,6 @@
 package lease
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -24,7 +23,7 @@ func TestRecord(t *testing.T) {
 	} {
 		ticket := &serializer.Ticket{Queue: "a/b", Arrived: since, Owner: &serializer.Owner{Name: "pid 1 on web1"}}
 		ticket.Rule = c.rule
-		ticket.Client, _ = netip.ParseAddrPort(c.client)
+		ticket.Client = c.client
 		got := Record(ticket, c.inside)
 		if got != c.want {
 			t.Errorf("got %s; expected %s", got, c.want)

@@ -112,7 +112,7 @@ func (b *logBuffer) has(texts ...string) bool {
 }
 
 func arrival(queue string) serializer.Arrival {
-	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794")}
+	return serializer.Arrival{Queue: queue, Client: "192.168.0.1:36794"}
 }
 
 type result struct {
@@ -267,7 +267,7 @@ func exists(path string) bool {
 
 // unownedName is the name of a file as mod_serializer makes it.
 func unownedName(queue string) string {
-	return Name{Prefix: queue, Number: uint64(time.Now().UnixMicro()), Client: arrival("").Client}.String()
+	return Name{Prefix: queue, Number: uint64(time.Now().UnixMicro()), Client: netip.MustParseAddrPort(arrival("").Client)}.String()
 }
 
 // wantFiles closes engines, and expects that nothing but some files is left.

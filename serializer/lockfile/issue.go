@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"syscall"
 	"time"
@@ -132,9 +133,10 @@ func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	}
 	now := uint64(max(d.clock().UnixMicro(), name.MinNumber))
 	for _, t := range tickets {
+		client, _ := netip.ParseAddrPort(t.Client)
 		for taken := true; taken; _, taken = d.remote[t.Key] { // another program may have such a file
 			last = max(now, last+1)
-			t.Key = Name{Prefix: t.Queue, Number: last, Client: t.Client}.String()
+			t.Key = Name{Prefix: t.Queue, Number: last, Client: client}.String()
 		}
 		t.Number, t.Owner, t.Arrived = last, d.self, time.UnixMicro(int64(last))
 	}

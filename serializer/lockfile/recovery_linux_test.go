@@ -3,6 +3,7 @@ package lockfile
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -183,7 +184,7 @@ func TestNameTaken(t *testing.T) {
 	dir := t.TempDir()
 	ahead := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	e := openWith(t, dir, func() time.Time { return ahead })
-	taken := touch(t, dir, Name{Prefix: "a_", Number: uint64(ahead.UnixMicro()), Client: arrival("").Client}.String())
+	taken := touch(t, dir, Name{Prefix: "a_", Number: uint64(ahead.UnixMicro()), Client: netip.MustParseAddrPort(arrival("").Client)}.String())
 	next := started(e, "a_")
 	stillWaits(t, next, "the file is first")
 	if !exists(taken) {
@@ -192,7 +193,7 @@ func TestNameTaken(t *testing.T) {
 	remove(t, taken)
 	turn := get(t, next)
 	other := open(t, dir)
-	twin := touch(t, dir, Name{Prefix: "b_", Number: turn.Token(), Client: arrival("").Client}.String())
+	twin := touch(t, dir, Name{Prefix: "b_", Number: turn.Token(), Client: netip.MustParseAddrPort(arrival("").Client)}.String())
 	waiting := started(other, "b_")
 	stillWaits(t, waiting, "the file is first")
 	turn.Leave()
@@ -209,7 +210,7 @@ func TestNumberOfDeadProcess(t *testing.T) {
 	e := open(t, dir)
 	holder := helper{Dir: dir, Queue: "a_"}.inside(t)
 	token := tokenAt(t, e, "a_", 0)
-	twin := touch(t, dir, Name{Prefix: "b_", Number: token, Client: arrival("").Client}.String())
+	twin := touch(t, dir, Name{Prefix: "b_", Number: token, Client: netip.MustParseAddrPort(arrival("").Client)}.String())
 	waiting := started(e, "b_")
 	stillWaits(t, waiting, "the file is first")
 	next := started(e, "a_")

@@ -34,7 +34,7 @@ var unowned = &serializer.Owner{Name: "not a ticket of Orderly"}
 func (d *directory) noteAppearedLocked(file string) {
 	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
 		d.unsure = true
-		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client, Key: file, Arrived: time.UnixMicro(int64(n.Number))}
+		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client.String(), Key: file, Arrived: time.UnixMicro(int64(n.Number))}
 		d.appeared[file] = &remoteTicket{Ticket: t, since: time.Now()}
 	}
 }

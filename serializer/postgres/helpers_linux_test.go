@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,7 +89,7 @@ func ready(t testing.TB, url string) *engine {
 }
 
 func arrivalFor(timeout time.Duration) serializer.Arrival {
-	return serializer.Arrival{Queue: "a_", Client: netip.MustParseAddrPort("192.0.2.1:36794"), Timeout: timeout}
+	return serializer.Arrival{Queue: "a_", Client: "192.0.2.1:36794", Timeout: timeout}
 }
 
 // held enters, and returns the turn with the causes of its revocation.

@@ -130,7 +130,7 @@ func (v *caller) token() (token uint64) {
 	v.crowd.Helper()
 	for _, q := range v.crowd.list(v.engine) {
 		for _, t := range q.Tickets {
-			if t.Client == v.arrival.Client.String() {
+			if t.Client == v.arrival.Client {
 				token, _ = strconv.ParseUint(t.Token, 10, 64)
 			}
 		}

@@ -3,7 +3,6 @@ package storetest_test
 import (
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +26,7 @@ type Row struct {
 	Number  uint64
 	Version uint64 // of the last change
 	Queue   string
-	Client  netip.AddrPort
+	Client  string
 	Rule    serializer.Rule
 	Arrived time.Time
 	Owner   string

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -220,6 +219,6 @@ func storeEvict(g *group) {
 }
 
 // clientOf is an address by which a ticket can be told from others.
-func clientOf(n int) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(n >> 16)}), uint16(n))
+func clientOf(n int) string {
+	return fmt.Sprintf("192.0.2.%d:%d", byte(n>>16), uint16(n))
 }

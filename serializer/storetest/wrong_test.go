@@ -3,7 +3,6 @@ package storetest_test
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"runtime"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ func TestWrongStores(t *testing.T) {
 		{"own tickets appear as remote ones", "numbers", func(s *wrongStore) { s.events.joined = s.events.joinAndAppear }},
 		{"tickets appear twice", "tickets of others", func(s *wrongStore) { s.events.appeared = s.events.appearTwice }},
 		{"the rule is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Rule = serializer.Rule{} } }},
-		{"the client is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Client = netip.AddrPort{} } }},
+		{"the client is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Client = "" } }},
 		{"the owner is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Owner = nil } }},
 		{"the time is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Arrived = time.Time{} } }},
 		{"paths differ", "tickets of others", func(s *wrongStore) { s.path = s.owner.Name }},

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -33,7 +33,7 @@ func (p *process) call(g int) {
 	for port := uint16(1024); !p.stopping.Load(); port++ {
 		c := caller{process: p, rand: r, record: record{who: who{p.Number, g}, queue: randomQueue(r)}}
 		c.arrival = queues[c.queue].arrival(r)
-		c.arrival.Client = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, byte(p.Number >> 8), byte(p.Number), byte(g)}), port)
+		c.arrival.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
 		c.arrival.Timeout = p.Patience
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		switch r.IntN(50) {

@@ -124,7 +124,7 @@ func gullible(p *process, m *mutant) {
 	appeared := m.appeared
 	m.appeared = func(t *serializer.Ticket) {
 		appeared(t)
-		path := filepath.Join(p.Dir, lockfile.Name{Prefix: t.Queue, Number: t.Number, Client: t.Client}.String())
+		path := filepath.Join(p.Dir, t.Key)
 		var look func()
 		look = func() {
 			if _, err := os.Lstat(path); err != nil {

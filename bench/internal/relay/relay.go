@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -106,7 +105,7 @@ func (r Relay) ask(ctx context.Context) (laps []lap, err error) {
 
 var arrival = serializer.Arrival{
 	Queue:   "bench_",
-	Client:  netip.MustParseAddrPort("192.0.2.1:36794"),
+	Client:  "192.0.2.1:36794",
 	Rule:    serializer.Rule{Limit: 1},
 	Timeout: time.Minute, // nobody here waits that long
 }

@@ -18,7 +18,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -88,7 +87,7 @@ func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *engine {
 }
 
 func arrival(queue string) serializer.Arrival {
-	return serializer.Arrival{Queue: queue, Client: netip.MustParseAddrPort("192.168.0.1:36794"), Timeout: 20 * time.Second}
+	return serializer.Arrival{Queue: queue, Client: "192.168.0.1:36794", Timeout: 20 * time.Second}
 }
 
 // arrivalFor is an arrival that waits no longer than that.
