@@ -2,6 +2,7 @@ package response
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -55,11 +56,6 @@ func (s snapshot) first(name string) string {
 	return ""
 }
 
-// has reports whether the header had a field with these values.
-func (s snapshot) has(name string, values []string) bool {
-	return slices.ContainsFunc(s, func(f field) bool { return f.name == name && slices.Equal(f.values, values) })
-}
-
 // is reports whether a header is the same.
 func (s snapshot) is(header http.Header) bool {
 	return len(s) == len(header) && !slices.ContainsFunc(s, func(f field) bool {
@@ -111,11 +107,7 @@ func (k *kept) send(w http.ResponseWriter, status int) error {
 	if len(body) > 0 {
 		_, err = w.Write(body)
 	}
-	for name, values := range late { // of which the server picks the trailers
-		if !k.head.has(name, values) {
-			header[name] = values
-		}
-	}
+	maps.Copy(header, late) // of which the server picks the trailers
 	return err
 }
 
