@@ -12,15 +12,25 @@ import (
 // Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if any,
 // is a [*Refused]; no ticket is then left behind. The wait ends early when ctx is done.
 func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	t := newTicket(e, &a)
+	turn, wait, err := e.Arrive(&a)
+	if wait != (Wait{}) {
+		turn, err = wait.End(ctx)
+	}
+	return turn, err
+}
+
+// Arrive takes a ticket, as [Engine.Enter] does, and returns at once. If the turn has to be
+// waited for, the caller must call [Wait.End]. Otherwise, the wait is the zero value.
+func (e *Engine) Arrive(a *Arrival) (Turn, Wait, error) {
+	t := newTicket(e, a)
 	if err := e.arrive(t); err != nil {
-		return nil, t.refused(err)
+		return nil, Wait{}, t.refused(err)
 	}
 	if e.waits(t, a.Timeout) {
-		e.await(ctx, t, a.Timeout)
-		e.channels.Put(t.ready) // it has had its only message
+		return nil, Wait{t, a.Timeout}, nil
 	}
-	return e.outcome(t)
+	turn, err := e.outcome(t)
+	return turn, Wait{}, err
 }
 
 // Join takes a ticket, as [Engine.Enter] does, and returns at once. When the wait has
@@ -34,7 +44,7 @@ func (e *Engine) Join(a Arrival, done func(Turn, error)) Wait {
 		return Wait{}
 	}
 	e.waits(t, a.Timeout)
-	return Wait{t}
+	return Wait{ticket: t}
 }
 
 // waits prepares the wait of a ticket. It reports false for one that was decided on arrival.
@@ -52,12 +62,39 @@ func (e *Engine) waits(t *Ticket, timeout time.Duration) bool {
 	return true
 }
 
-// Wait is the wait of an arrival that has joined a queue by [Engine.Join]. The zero value
-// is one that has ended.
-type Wait struct{ ticket *Ticket }
+// Wait is the wait of an arrival that has joined a queue. The zero value is one that has
+// ended.
+type Wait struct {
+	ticket  *Ticket
+	timeout time.Duration // of [Wait.End]; 0 is no limit
+}
 
-// GiveUp ends the wait, like a context that is cancelled with that cause. It does not
-// block, and does nothing if the wait has already ended.
+// End waits for the turn of an arrival by [Engine.Arrive], and returns what Enter would.
+func (w Wait) End(ctx context.Context) (Turn, error) {
+	e, t := w.ticket.engine, w.ticket
+	var expired <-chan time.Time
+	if w.timeout > 0 {
+		timer := e.timers.Get().(*time.Timer)
+		timer.Reset(w.timeout)
+		defer e.timers.Put(timer)
+		defer timer.Stop()
+		expired = timer.C
+	}
+	select {
+	case <-t.ready:
+	case <-expired:
+		e.giveUp(t, ErrTimeout)
+		<-t.ready
+	case <-ctx.Done():
+		e.giveUp(t, context.Cause(ctx))
+		<-t.ready
+	}
+	e.channels.Put(t.ready) // it has had its only message
+	return e.outcome(t)
+}
+
+// GiveUp ends the wait of an arrival by [Engine.Join], like a context that is cancelled with
+// that cause. It does not block, and does nothing if the wait has already ended.
 func (w Wait) GiveUp(cause error) {
 	if w.ticket != nil {
 		w.ticket.engine.giveUp(w.ticket, cmp.Or(cause, context.Canceled))
@@ -151,27 +188,6 @@ func (e *Engine) refuseUnjoined(batch []*Ticket, err error) {
 			e.refuseLocked(t, err)
 		}
 	}
-}
-
-// await returns when the wait has ended. The outcome is then in the ticket.
-func (e *Engine) await(ctx context.Context, t *Ticket, timeout time.Duration) {
-	var expired <-chan time.Time
-	if timeout > 0 {
-		timer := e.timers.Get().(*time.Timer)
-		timer.Reset(timeout)
-		defer e.timers.Put(timer)
-		defer timer.Stop()
-		expired = timer.C
-	}
-	select {
-	case <-t.ready:
-		return
-	case <-expired:
-		e.giveUp(t, ErrTimeout)
-	case <-ctx.Done():
-		e.giveUp(t, context.Cause(ctx))
-	}
-	<-t.ready
 }
 
 // giveUp ends the wait of a caller. If the turn came at the same moment as the timeout, it

@@ -217,11 +217,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
 		err = v.waitAsBrowser(w, r)
 	} else if v.engine, err = s.engine.acquire(); err == nil {
-		restart := turn.StopTimeouts(w, r)
-		s.report.Waits(r.Context(), &v.about)
-		err = v.enter(r)
-		restart()
-		s.report.Waited(&v.about, err)
+		err = v.enter(w, r)
 	}
 	if err != nil && v.engine != nil {
 		v.engine.Release()
@@ -243,7 +239,7 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v.engine = engine.(*engineRef)
-	return v.take(taken)
+	return v.take(taken, nil)
 }
 
 // waiting is the context in which the request waits.
@@ -251,18 +247,29 @@ func (v *visit) waiting(r *http.Request) (ctx context.Context, stop func()) {
 	return v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
 }
 
-// enter is apart from wait because thousands of requests may wait here: an arrival is
-// large, and is on no other stack.
-//
-//go:noinline
-func (v *visit) enter(r *http.Request) error {
+// enter takes a ticket, and waits if the turn does not come at once.
+func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
+	taken, wait, err := v.arrive(r)
+	if wait == (serializer.Wait{}) {
+		v.handler.report.Decided(&v.about)
+		return v.take(taken, err)
+	}
 	ctx, stop := v.waiting(r)
 	defer stop()
-	taken, err := v.engine.Enter(ctx, v.arrival(r))
-	if err != nil {
-		return err
-	}
-	return v.take(taken)
+	defer turn.StopTimeouts(w, r)()
+	v.handler.report.Waits(r.Context(), &v.about)
+	err = v.take(wait.End(ctx))
+	v.handler.report.Waited(&v.about, err)
+	return err
+}
+
+// arrive is apart from enter because thousands of requests may wait there: an arrival is
+// large, and is not on their stacks.
+//
+//go:noinline
+func (v *visit) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error) {
+	a := v.arrival(r)
+	return v.engine.Arrive(&a)
 }
 
 // streamsBody reports whether the next handlers read the body while they are inside.
@@ -283,13 +290,16 @@ func (v *visit) arrival(r *http.Request) serializer.Arrival {
 	}
 }
 
-// take gives the visit its turn, unless another request is inside by another engine.
-func (v *visit) take(taken serializer.Turn) error {
-	if err := v.engine.checkRivals(v.about.Queue, taken); err != nil {
-		return err
+// take gives the visit its turn, unless another request is inside by another engine. err is
+// why there is no turn, or nil.
+func (v *visit) take(taken serializer.Turn, err error) error {
+	if err == nil {
+		err = v.engine.checkRivals(v.about.Queue, taken)
 	}
-	v.turn, v.about.Token, v.about.Position = taken, taken.Token(), taken.Position()
-	return nil
+	if err == nil {
+		v.turn, v.about.Token, v.about.Position = taken, taken.Token(), taken.Position()
+	}
+	return err
 }
 
 // refuse answers a request that does not get a turn. In a dry run, it serves the request

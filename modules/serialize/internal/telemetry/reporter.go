@@ -41,6 +41,13 @@ func NewReporter(ctx caddy.Context, stats *Stats) (*Reporter, error) {
 	return r, nil
 }
 
+// Decided tells that a request need not wait: it has its turn, or was refused on arrival.
+func (r *Reporter) Decided(q *Request) {
+	q.Since = time.Now()
+	q.Came = q.Since
+	r.waitTimes.Observe(0)
+}
+
 // Waits tells that a request has begun to wait.
 func (r *Reporter) Waits(ctx context.Context, q *Request) {
 	q.startSpan(ctx)
