@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -188,26 +189,27 @@ func (s *Handler) derive() {
 	s.placeholders = strings.Contains(s.Prefix, "{")
 	s.queue, s.names = serializer.QueueName(s.Prefix), namesWith(s.Prefix)
 	s.rule, s.shared = s.engineRules()
+	s.limit = s.rule.Capacity()
 	s.ruleText, s.capacity = "concurrency "+strconv.Itoa(s.Concurrency), s.Concurrency
 	if len(s.SharedMethods) > 0 {
 		s.ruleText += ", shared_methods " + strings.Join(s.SharedMethods, " ")
 		s.capacity = 0 // writers are alone inside, and readers are not
+		s.limit = s.shared.Capacity()
 	}
 	if s.DryRun {
 		s.ruleText += ", dry_run"
 		s.openDoors()
 	}
-	s.limit = s.rule.Capacity()
-	if len(s.SharedMethods) > 0 {
-		s.limit = s.shared.Capacity()
-	}
 }
+
+// dryRunPatience is how long a dry run waits for its ticket, and for nothing else.
+const dryRunPatience = 250 * time.Millisecond
 
 // openDoors takes back the settings that could delay, refuse or cancel a request, for a dry
 // run. Requests still take tickets, so that all processes and all lists see them.
 func (s *Handler) openDoors() {
 	s.rule = serializer.Rule{Shared: true}
-	s.shared = s.rule
+	s.shared, s.limit, s.Timeout = s.rule, s.rule.Capacity(), new(caddy.Duration(dryRunPatience))
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
 	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(bufferOff), new(Size), nil
 }

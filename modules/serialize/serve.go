@@ -33,8 +33,7 @@ type visit struct {
 	rule    serializer.Rule
 	about   telemetry.Request // what others learn of it
 	earlier *visit            // the request's previous visit, or nil
-	first   *visit            // the request's first visit
-	latest  *visit            // of the first visit: the request's latest one
+	latest  *visit            // of the request's first visit: its latest one
 
 	failure error // why it was refused, or nil
 	body    *body.Body
@@ -43,7 +42,6 @@ type visit struct {
 	turn     serializer.Turn
 	context  turn.Context      // waiting, inside, or over
 	response response.Response // of the next handlers
-	dryRun   string            // the outcome of a dry run, or ""
 }
 
 // visitsVar tells later handlers of a request's first visit, or that it passes all queues.
@@ -69,7 +67,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if before := v.before(); before != nil {
 		return v.serveAgain(before, w, r, next)
 	}
-	v.register(r, vars)
+	v.register(r, vars, first)
 	if err = v.readBody(w, r); err != nil {
 		return v.refuse(w, r, next, err)
 	}
@@ -85,7 +83,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // newVisit describes the visit of a request that arrives.
 func (s *Handler) newVisit(r *http.Request, vars map[string]any, first *visit) *visit {
-	v := &visit{handler: s, rule: s.rule, first: first}
+	v := &visit{handler: s, rule: s.rule}
 	if first != nil {
 		v.earlier = first.latest
 	}
@@ -97,11 +95,9 @@ func (s *Handler) newVisit(r *http.Request, vars map[string]any, first *visit) *
 	if slices.Contains(s.SharedMethods, r.Method) {
 		v.rule, v.about.Reader = s.shared, true
 	}
-	v.about.Described.Host = r.Host
+	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
+	v.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	v.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok {
-		v.about.Described.Method, v.about.Described.Path = original.Method, original.URL.Path
-	}
 	return v
 }
 
@@ -141,12 +137,12 @@ func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Reques
 // register makes the visit the request's latest one. The placeholders of the request answer
 // for the latest that has not ended, or else for the latest. The variables are written once:
 // a proxy's transport may read them after its handler has returned, beside error routes.
-func (v *visit) register(r *http.Request, vars map[string]any) {
-	if v.first != nil {
-		v.first.latest = v
+func (v *visit) register(r *http.Request, vars map[string]any, first *visit) {
+	if first != nil {
+		first.latest = v
 		return
 	}
-	v.first, v.latest = v, v
+	v.latest = v
 	vars[visitsVar] = v
 	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
@@ -176,7 +172,7 @@ func (v *visit) around() *turn.Context {
 // stalled upload holds neither a ticket nor a turn.
 func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
-	if s.streamsBody() {
+	if *s.Buffer == bufferOff { // the next handlers read it while they are inside
 		return nil
 	}
 	if len(r.Header["Incremental"]) > 0 && caddyhttp.IsIncremental(r.Header) {
@@ -229,7 +225,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 // browser gets the page, and comes again.
 func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	ctx, stop := v.waiting(r)
+	ctx, stop := v.context.Waiting(body.Unread(r))
 	defer stop()
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Visit{
 		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
@@ -242,23 +238,20 @@ func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	return v.take(taken, nil)
 }
 
-// waiting is the context in which the request waits.
-func (v *visit) waiting(r *http.Request) (ctx context.Context, stop func()) {
-	return v.context.Waiting(r.ProtoMajor == 1 && body.Uploading(r)())
-}
-
 // enter takes a ticket, and waits if the turn does not come at once.
 func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 	taken, wait, err := v.arrive(r)
-	if wait == (serializer.Wait{}) {
-		v.handler.report.Decided(&v.about)
-		return v.take(taken, err)
+	if taken != nil {
+		v.handler.report.Admitted(&v.about)
+		return v.take(taken, nil)
 	}
-	ctx, stop := v.waiting(r)
+	ctx, stop := v.context.Waiting(body.Unread(r))
 	defer stop()
 	defer turn.StopTimeouts(w, r)()
 	v.handler.report.Waits(r.Context(), &v.about)
-	err = v.take(wait.End(ctx))
+	if err == nil {
+		err = v.take(wait.End(ctx))
+	}
 	v.handler.report.Waited(&v.about, err)
 	return err
 }
@@ -272,21 +265,12 @@ func (v *visit) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error
 	return v.engine.Arrive(&a)
 }
 
-// streamsBody reports whether the next handlers read the body while they are inside.
-func (s *Handler) streamsBody() bool { return *s.Buffer == bufferOff }
-
-// dryRunPatience is how long a dry run waits for its ticket, and for nothing else.
-const dryRunPatience = 250 * time.Millisecond
-
 // arrival is what the request asks of its queue.
 func (v *visit) arrival(r *http.Request) serializer.Arrival {
-	s, timeout := v.handler, time.Duration(*v.handler.Timeout)
-	if s.DryRun {
-		timeout = dryRunPatience
-	}
+	s := v.handler
 	return serializer.Arrival{
 		Queue: v.about.Queue, Client: r.RemoteAddr, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: timeout, Requester: v, Revoke: v.revoke,
+		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
 	}
 }
 
@@ -310,7 +294,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if r.ProtoMajor == 1 && body.Uploading(r)() {
+	if body.Unread(r) {
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")
@@ -371,40 +355,42 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 // delivers the response.
 func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := v.handler
+	outcome := telemetry.OutcomeEntered
 	if s.DryRun {
-		v.recordDryRun()
+		outcome = v.recordDryRun()
 	}
 	s.report.Entered(&v.about)
 	v.context.Begin(r)
-	defer v.leave() // for handlers that panic
+	defer v.leave(outcome) // for handlers that panic
 	v.response.Init(w, r, &v.context, int64(*s.ResponseBuffer))
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
 	err := v.response.Serve(next, r)
-	v.leave()
+	v.leave(outcome)
 	return v.response.Deliver(err)
 }
 
-// recordDryRun records what a request has met in a dry run. It has entered at once, as a
-// reader that nobody keeps out.
-func (v *visit) recordDryRun() {
+// recordDryRun records what a request has met in a dry run, and returns the outcome. It has
+// entered at once, as a reader that nobody keeps out.
+func (v *visit) recordDryRun() (outcome string) {
 	rule, shared := v.handler.engineRules()
 	if v.about.Reader {
 		rule = shared
 	}
-	v.dryRun = v.handler.report.DryRun(&v.about, rule)
+	return v.handler.report.DryRun(&v.about, rule)
 }
 
-// leave hands the turn over and ends the visit. Only the first call has an effect.
-func (v *visit) leave() {
+// leave hands the turn over and ends the visit. Only the first call has an effect. outcome
+// is that of a turn that was not taken back.
+func (v *visit) leave(outcome string) {
 	if v.context.Over() || !v.context.End() {
 		return
 	}
 	v.turn.Leave()
 	v.engine.Release()
-	outcome, cause := cmp.Or(v.dryRun, telemetry.OutcomeEntered), error(nil)
+	var cause error
 	if revoked := v.context.Revoked(); revoked != nil {
 		cause = revoked.Cause
 		if reason := serializer.ReasonOf(cause); reason == serializer.ReasonEvicted || reason == serializer.ReasonLost {

@@ -26,6 +26,9 @@ func (s *streamed) Read(p []byte) (int, error) {
 
 func (s *streamed) uploading() bool { return !s.ended.Load() }
 
+// Unread reports whether the body of an HTTP/1 request is still to be read.
+func Unread(r *http.Request) bool { return r.ProtoMajor == 1 && Uploading(r)() }
+
 // Uploading returns a function that reports whether the client may still send a part of the
 // body. Handlers may read that meanwhile.
 func Uploading(r *http.Request) func() bool {

@@ -72,14 +72,6 @@ func (s snapshot) restore(header http.Header) {
 	}
 }
 
-// reset forgets it, and keeps its memory unless that is much.
-func (s *snapshot) reset() {
-	clear(*s)
-	if *s = (*s)[:0]; cap(*s) > 100 {
-		*s = nil
-	}
-}
-
 var pool = sync.Pool{New: func() any { return new(kept) }}
 
 // keep begins to keep a response. free ends it.
@@ -111,15 +103,16 @@ func (k *kept) send(w http.ResponseWriter, status int) error {
 	return err
 }
 
-// reusable is how much memory of a body is used again, in bytes.
-const reusable = 1 << 20
+// reusable is how much memory is used again: of a body in bytes, and of heads in fields.
+const reusable, reusableFields = 1 << 20, 200
 
 func (k *kept) free() {
-	if k.body.Cap() > reusable {
+	if k.body.Cap() > reusable || cap(k.before)+cap(k.head) > reusableFields {
 		return
 	}
-	k.before.reset()
-	k.head.reset()
+	clear(k.before)
+	clear(k.head)
+	k.before, k.head = k.before[:0], k.head[:0]
 	k.body.Reset()
 	pool.Put(k)
 }

@@ -41,10 +41,9 @@ func NewReporter(ctx caddy.Context, stats *Stats) (*Reporter, error) {
 	return r, nil
 }
 
-// Decided tells that a request need not wait: it has its turn, or was refused on arrival.
-func (r *Reporter) Decided(q *Request) {
+// Admitted tells that a request need not wait: its turn has come at once.
+func (r *Reporter) Admitted(q *Request) {
 	q.Since = time.Now()
-	q.Came = q.Since
 	r.waitTimes.Observe(0)
 }
 
@@ -63,17 +62,14 @@ func (r *Reporter) Waited(q *Request, err error) {
 	r.waitTimes.Observe(q.Waited.Seconds())
 	r.Stats.Waits.Remove(&q.Entry)
 	q.Since = now
-	if q.Came.IsZero() {
-		q.Came = now
-	}
 	q.endSpan(err)
 }
 
-// Absent tells that the browser of a request stays away. Its turn may have come.
-func (r *Reporter) Absent(q *Request) {
+// Absent tells that a browser stays away. came is when its turn has come, or zero.
+func (r *Reporter) Absent(came time.Time) {
 	r.Count(string(serializer.ReasonGone))
-	if !q.Came.IsZero() {
-		r.hold.add(time.Since(q.Came))
+	if !came.IsZero() {
+		r.hold.add(time.Since(came))
 	}
 }
 
@@ -92,7 +88,7 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	r.hold.add(held + q.Since.Sub(q.Came))
+	r.hold.add(held + q.Late)
 	r.Holds.Remove(&q.Entry)
 	r.Count(outcome)
 	level, message := zap.DebugLevel, "left"

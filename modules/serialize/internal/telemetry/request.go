@@ -22,7 +22,7 @@ type Request struct {
 	Token       uint64 // of its ticket; 0 if it has none
 	Position    int    // how many were ahead on arrival
 	Waited      time.Duration
-	Came        time.Time         // when the turn came; a browser takes it later
+	Late        time.Duration     // from when its turn came until a browser took it
 	Reason      serializer.Reason // of its refusal, or ""
 	PausedUntil *time.Time        // the end of the pause in which it was refused, or nil
 

@@ -44,6 +44,7 @@ type Ticket struct {
 	timer *time.Timer
 	wait  serializer.Wait
 	turn  serializer.Turn     // nil until it has come
+	came  time.Time           // when it has come
 	err   error               // why the ticket is over, or nil
 	heir  *serializer.Arrival // the request that has claimed the turn, or nil
 }
@@ -139,8 +140,9 @@ func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
 		t.heir = &v.Arrival
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
+		v.About.Late = t.about.Since.Sub(t.came)
 	}
-	v.About.Waited, v.About.Since, v.About.Came = t.about.Waited, t.about.Since, t.about.Came
+	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
 	turn, err := t.turn, t.err
 	t.err = errNone
 	return turn, err
@@ -179,7 +181,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		t.about.Came = time.Now()
+		t.came = time.Now()
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -209,7 +211,7 @@ func (t *Ticket) endLocked(why error) {
 	t.err, t.seen = why, time.Now()
 	t.scheduleLocked()
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.report.Absent(&t.about)
+		t.report.Absent(t.came)
 	}
 	t.report.Waited(&t.about, why)
 	turn := t.turn
