@@ -50,7 +50,7 @@ type Engine struct {
 
 	mu        sync.Mutex
 	queues    map[string]*ticketQueue
-	spare     *ticketQueue // an empty one, to be used again
+	empty     *ticketQueue // the one of them that has no tickets, or nil
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
 	batch     []*Ticket // being appended
@@ -89,11 +89,10 @@ func (e *Engine) Path() string { return e.store.Path() }
 func (e *Engine) Count(queue string) (inside, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	q := e.queues[queue]
-	if q == nil {
-		return 0, 0
+	if q := e.queues[queue]; q != nil {
+		inside, waiting = q.LocalInside(), q.LocalWaiting()
 	}
-	return q.LocalInside(), q.LocalWaiting()
+	return inside, waiting
 }
 
 // Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder

@@ -12,7 +12,7 @@ import (
 // Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if any,
 // is a [*Refused]; no ticket is then left behind. The wait ends early when ctx is done.
 func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
-	turn, wait, err := e.Arrive(&a)
+	turn, wait, err := e.Arrive(a)
 	if wait != (Wait{}) {
 		turn, err = wait.End(ctx)
 	}
@@ -21,8 +21,8 @@ func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 
 // Arrive takes a ticket, as [Engine.Enter] does, and returns at once. If the turn has to be
 // waited for, the caller must call [Wait.End]. Otherwise, the wait is the zero value.
-func (e *Engine) Arrive(a *Arrival) (Turn, Wait, error) {
-	t := newTicket(e, a)
+func (e *Engine) Arrive(a Arrival) (Turn, Wait, error) {
+	t := newTicket(e, &a)
 	if err := e.arrive(t); err != nil {
 		return nil, Wait{}, t.refused(err)
 	}

@@ -12,35 +12,25 @@ func (e events) Joined(t *Ticket) bool {
 	if t.state == over { // its caller has given up
 		return false
 	}
-	if err := e.refusalLocked(t); err != nil {
-		e.refuseLocked(t, err)
-		return false
-	}
-	t.joined, t.state = true, waiting
-	e.advanceLocked(e.insertLocked(t))
-	return true
-}
-
-// refusalLocked notes the position of a ticket, and returns why it may not join its queue.
-func (e *Engine) refusalLocked(t *Ticket) error {
-	q := e.queues[t.Queue]
-	if q != nil {
-		t.position = q.Len()
-	}
+	q := e.openLocked(t.Queue)
+	t.position = q.Len()
 	switch {
 	case e.closed:
-		return e.closedError()
-	case q != nil && t.isFull(q.Waiting()):
-		return ErrFull
+		e.refuseLocked(t, e.closedError())
+	case t.isFull(q.Waiting()):
+		e.refuseLocked(t, ErrFull)
+	default:
+		t.joined, t.state = true, waiting
+		e.insertLocked(t, q)
 	}
-	return nil
+	return t.joined
 }
 
 // Appeared implements [Events].
 func (e events) Appeared(t *Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.advanceLocked(e.insertLocked(t))
+	e.insertLocked(t, e.openLocked(t.Queue))
 }
 
 // Vanished implements [Events].

@@ -79,13 +79,15 @@ func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
 	now := time.Now()
 	states := make([]QueueState, 0, len(e.queues))
 	for name, end := range e.pauses {
-		if e.queues[name] == nil {
+		if q := e.queues[name]; q == nil || q == e.empty {
 			states = append(states, QueueState{Path: e.Path(), Prefix: name, PausedUntil: &end, Tickets: []TicketState{}})
 		}
 	}
 	for _, q := range e.queues {
-		e.admitLocked(q) // the remote tickets that are inside a paused queue
-		states = append(states, e.describeLocked(q, now))
+		if q != e.empty {
+			e.admitLocked(q) // the remote tickets that are inside a paused queue
+			states = append(states, e.describeLocked(q, now))
+		}
 	}
 	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states, nil

@@ -16,12 +16,17 @@ type ticketQueue struct {
 func (e *Engine) openLocked(name string) *ticketQueue {
 	q := e.queues[name]
 	if q == nil {
-		if q, e.spare = e.spare, nil; q == nil {
+		if q = e.empty; q == nil {
 			q = new(ticketQueue)
+		} else {
+			delete(e.queues, q.name)
 		}
 		q.name = name
 		q.SetPaused(!e.pauses.end(name).IsZero())
 		e.queues[name] = q
+	}
+	if q == e.empty {
+		e.empty = nil
 	}
 	return q
 }
@@ -39,12 +44,11 @@ func (q *ticketQueue) find(token uint64) *Ticket {
 	return nil
 }
 
-// insertLocked puts a ticket into its place.
-func (e *Engine) insertLocked(t *Ticket) *ticketQueue {
-	q := e.openLocked(t.Queue)
+// insertLocked puts a ticket into its place, and admits those that may enter.
+func (e *Engine) insertLocked(t *Ticket, q *ticketQueue) {
 	t.in = q
 	q.Insert(t)
-	return q
+	e.advanceLocked(q)
 }
 
 // takeOutLocked takes a ticket out of its queue, and admits the next ones. It reports
@@ -73,8 +77,8 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 }
 
 // advanceLocked brings a queue up to date after a change. It admits the tickets that may
-// enter, refuses those that are superseded, and forgets the queue if it is empty. It
-// reports whether it admitted a local ticket.
+// enter, refuses those that are superseded, and forgets the queue once it is empty and
+// another one is, too. It reports whether it admitted a local ticket.
 func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
 	granted = e.admitLocked(q)
 	for t := q.Superseded(); t != nil; t = q.Superseded() {
@@ -83,9 +87,11 @@ func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
 		e.refuseLocked(t, ErrSuperseded)
 		granted = e.admitLocked(q) || granted
 	}
-	if q.Len() == 0 && e.queues[q.name] == q {
-		delete(e.queues, q.name)
-		e.spare = q
+	if q.Len() == 0 && q != e.empty {
+		if e.empty != nil {
+			delete(e.queues, e.empty.name)
+		}
+		e.empty = q
 	}
 	return granted
 }

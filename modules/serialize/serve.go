@@ -261,8 +261,7 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 //
 //go:noinline
 func (v *visit) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error) {
-	a := v.arrival(r)
-	return v.engine.Arrive(&a)
+	return v.engine.Arrive(v.arrival(r))
 }
 
 // arrival is what the request asks of its queue.
