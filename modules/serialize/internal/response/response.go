@@ -84,8 +84,10 @@ func (b *Response) WriteHeader(status int) {
 	}
 	header := b.w.Header()
 	b.kept.head.take(header)
-	if length, err := strconv.ParseInt(cmp.Or(b.kept.head.first("Content-Length"), "-1"), 10, 64); err == nil {
-		b.length = length
+	if announced := b.kept.head.first("Content-Length"); announced != "" {
+		if length, err := strconv.ParseInt(announced, 10, 64); err == nil {
+			b.length = length
+		}
 	}
 	b.status, b.streams = status, isStream(b.kept.head, header)
 	if b.streams {
