@@ -88,6 +88,7 @@ func TestPause(t *testing.T) {
 		c.resume("a_")                                          // again is no error
 		c.order("a_", "pause?for=100ms").Want(t, http.StatusOK) // ends by itself
 		c.get("/?name=fourth").Want(t, http.StatusOK)
+		c.wantMetric(`wait_seconds_count{queue="a_"}`, "6") // also that of the holder, who entered at once
 	})
 }
 
