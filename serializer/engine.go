@@ -23,7 +23,9 @@ import (
 //
 // If the next ticket is local, the turn passes through a channel, and the ticket of the
 // leaving holder is removed from the store afterwards: the next one is already there, so
-// no other process sees a gap. If the next one is remote, the removal is what admits it.
+// no other process sees a gap. While no other process has tickets in the queue, that may
+// wait until a call of [Store.Append] or the next turn ends. If the next one is remote, the
+// removal is what admits it.
 //
 // # States
 //
@@ -54,6 +56,7 @@ type Engine struct {
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
 	batch     []*Ticket // being appended
+	departed  *Ticket   // the last of those that are over, but perhaps still in the store
 	appending bool      // a goroutine is appending tickets
 	closed    bool
 }

@@ -239,6 +239,44 @@ func TestAppendBlocks(t *testing.T) {
 	<-s.closed
 }
 
+// While the store appends, a holder whose successor is local leaves the removal of its
+// ticket to others. No other process that has a ticket waits for that.
+func TestRemovalIsPutOff(t *testing.T) {
+	for _, test := range []struct{ remote, appended bool }{{}, {appended: true}, {remote: true}} {
+		s := newScript()
+		e := serializer.New(s, serializer.Options{})
+		defer e.Close()
+		holder, next := enter(t, e, arrival()), join(t, e, arrival())
+		if test.remote {
+			s.appear("a_", 100, serializer.Rule{})
+		}
+		called, proceed := make(chan struct{}), make(chan struct{})
+		s.append = func(context.Context, []*serializer.Ticket) error {
+			close(called)
+			<-proceed
+			return errClosing
+		}
+		start(e, arrival())
+		<-called
+		holder.Leave()
+		turn := next.enters(t)
+		if s.wasRemoved(1) != test.remote {
+			t.Errorf("%+v: the first ticket is removed too early or too late", test)
+		}
+		if test.appended {
+			close(proceed)
+			wait.Until(t, "the first ticket is removed", func() bool { return s.wasRemoved(1) })
+		}
+		turn.Leave()
+		if !s.wasRemoved(1) || !s.wasRemoved(2) {
+			t.Errorf("%+v: removed are %v, want both tickets", test, s.removed)
+		}
+		if !test.appended {
+			close(proceed)
+		}
+	}
+}
+
 // What a store returns refuses those of a batch that have not joined. The next ones enter.
 func TestAppendFails(t *testing.T) {
 	s := newScript()

@@ -128,7 +128,7 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 		t.position = q.Len()
 		return ErrFull
 	}
-	e.busy.Add(1) // until forget
+	e.busy.Add(1) // until forgetDeparted
 	if e.immediate {
 		return nil
 	}
@@ -151,6 +151,7 @@ func (e *Engine) appendAll() {
 		// are none, this costs nothing.
 		runtime.Gosched()
 		batch := e.nextBatch()
+		e.forgetDeparted()
 		if len(batch) == 0 {
 			return
 		}
@@ -208,7 +209,7 @@ func (e *Engine) giveUp(t *Ticket, cause error) {
 // outcome returns the turn of the caller, or why it has none.
 func (e *Engine) outcome(t *Ticket) (Turn, error) {
 	if err := e.decide(t); err != nil {
-		e.forget(t)
+		e.forgetDeparted()
 		return nil, t.refused(err)
 	}
 	return t, nil
@@ -228,6 +229,9 @@ func (e *Engine) decide(t *Ticket) error {
 		t.refusal = ErrLost
 		e.takeOutLocked(t)
 	}
+	if t.refusal != nil {
+		t.next, e.departed = e.departed, t
+	}
 	return t.refusal
 }
 
@@ -243,12 +247,18 @@ func (e *Engine) stands(t *Ticket) bool {
 	return !granted || e.lease.Stands(t)
 }
 
-// forget removes a ticket that is over from the store.
-func (e *Engine) forget(t *Ticket) {
-	if t.joined {
-		e.store.Remove(t)
+// forgetDeparted removes the tickets that are over from the store.
+func (e *Engine) forgetDeparted() {
+	e.mu.Lock()
+	departed := e.departed
+	e.departed = nil
+	e.mu.Unlock()
+	for t := departed; t != nil; t = t.next {
+		if t.joined {
+			e.store.Remove(t)
+		}
+		e.busy.Done()
 	}
-	e.busy.Done()
 }
 
 // leave ends a turn.
@@ -258,12 +268,19 @@ func (e *Engine) leave(t *Ticket) {
 		e.mu.Unlock()
 		return
 	}
+	q := t.in
 	granted := e.takeOutLocked(t)
+	t.next, e.departed = e.departed, t
+	// Nobody waits for the removal then. The goroutine that appends does it after the batch:
+	// if two threads changed a directory at once, they would wait for each other.
+	putOff := granted && e.appending && e.lease == nil && !q.HasRemote()
 	e.mu.Unlock()
 	if granted {
 		// Let the next holder run at once. Its goroutine is the next one of this thread,
 		// and nobody would be inside during the work that is left here.
 		runtime.Gosched()
 	}
-	e.forget(t)
+	if !putOff {
+		e.forgetDeparted()
+	}
 }

@@ -56,6 +56,7 @@ type waiter struct {
 	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
 	done      func(Turn, error)
 	timer     *time.Timer // of a caller of Join
+	next      *Ticket     // in Engine.departed
 }
 
 // state is where a local ticket is. It only grows.

@@ -96,6 +96,9 @@ func (q *Queue[E]) Len() int { return q.length }
 // Waiting returns the number of tickets behind the border.
 func (q *Queue[E]) Waiting() int { return q.length - q.inside }
 
+// HasRemote reports whether there are tickets that are not local.
+func (q *Queue[E]) HasRemote() bool { return q.local < q.length }
+
 // LocalInside returns the number of tickets of this process before the border.
 func (q *Queue[E]) LocalInside() int { return q.localInside }
 
