@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"strings"
+	"regexp"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -15,26 +15,11 @@ import (
 // it.
 func AwaitOneListener(t testing.TB, addr string) {
 	t.Helper()
-	wait.Eventually(t, "one socket listens at "+addr, func() error {
-		if n := listeners(addr); n > 1 {
-			return fmt.Errorf("%d do", n)
-		}
-		return nil
+	// A line has the number, the local address, the remote one, and the state: 0A listens.
+	listener := regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F:]+ 0A `, netip.MustParseAddrPort(addr).Port()))
+	wait.Until(t, "one socket listens at "+addr, func() bool {
+		v4, _ := os.ReadFile("/proc/net/tcp")
+		v6, _ := os.ReadFile("/proc/net/tcp6")
+		return len(listener.FindAll(append(v4, v6...), -1)) < 2
 	})
-}
-
-// listeners counts the sockets that listen at an address.
-func listeners(addr string) (n int) {
-	port := fmt.Sprintf(":%04X", netip.MustParseAddrPort(addr).Port())
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, _ := os.ReadFile(table)
-		for line := range strings.Lines(string(text)) {
-			// The number, the local address, the remote one, and the state: 0A listens.
-			fields := strings.Fields(line)
-			if len(fields) > 4 && strings.HasSuffix(fields[1], port) && fields[3] == "0A" {
-				n++
-			}
-		}
-	}
-	return n
 }
