@@ -1,17 +1,14 @@
 package testcaddy
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
-	"sync"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Log collects the output of a process.
-type Log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+// Log is the output of a process.
+type Log struct{ wait.Output }
 
 // Entry is one line of a log in JSON.
 type Entry map[string]any
@@ -20,20 +17,6 @@ type Entry map[string]any
 func (e Entry) Text(field string) string {
 	text, _ := e[field].(string)
 	return text
-}
-
-// Write implements [io.Writer].
-func (l *Log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-// String returns the whole output.
-func (l *Log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 // All returns the entries that satisfy wanted. Lines that are not JSON are ignored.

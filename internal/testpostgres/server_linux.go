@@ -3,7 +3,6 @@
 package testpostgres
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"net"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -30,7 +28,7 @@ type Server struct {
 	as       *syscall.SysProcAttr
 	command  []string
 	process  *exec.Cmd // nil if it does not run
-	output   output
+	output   wait.Output
 }
 
 // Start makes a database cluster and runs its server, with settings such as fsync=off. Its
@@ -232,22 +230,4 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// output collects what a process writes, while the test reads it.
-type output struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buffer.String()
 }

@@ -3,7 +3,6 @@
 package lockfile
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -27,7 +26,7 @@ import (
 type node struct {
 	*serializer.Engine
 	store *Store
-	log   *logBuffer
+	log   *logged
 }
 
 func must(t testing.TB, err error) {
@@ -61,7 +60,7 @@ func openAt(t testing.TB, path string, off time.Duration) node {
 
 func openWith(t testing.TB, path string, clock func() time.Time) node {
 	t.Helper()
-	log := new(logBuffer)
+	log := new(logged)
 	logger := slog.New(slog.NewTextHandler(log, nil))
 	s, err := Open(path, Options{Clock: clock, Log: logger})
 	must(t, err)
@@ -94,21 +93,10 @@ func (n node) age(t testing.TB, path string) {
 	r.since = time.Now().Add(-unownedTime - time.Millisecond)
 }
 
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
+type logged struct{ wait.Output }
 
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) has(texts ...string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(b.text.String(), s) })
+func (l *logged) has(texts ...string) bool {
+	return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(l.String(), s) })
 }
 
 func arrival(queue string) serializer.Arrival {

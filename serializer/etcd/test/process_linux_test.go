@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bytes"
 	"fmt"
 	"net"
 	"os"
@@ -9,10 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
@@ -23,7 +22,7 @@ type process struct {
 	args    []string
 	env     []string
 	cmd     *exec.Cmd // nil if it was killed
-	output  lockedBuffer
+	output  wait.Output
 }
 
 // runProcess starts a program, and kills it at the end of the test.
@@ -77,24 +76,6 @@ func (p *process) kill() {
 		_ = p.cmd.Wait() // says that it was killed
 		p.cmd = nil
 	}
-}
-
-// lockedBuffer collects the output of a process while the test reads it.
-type lockedBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
 }
 
 // member is how one of several members of etcd is run.
