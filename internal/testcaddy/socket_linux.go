@@ -10,9 +10,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// AwaitOneListener waits until only one socket listens at an address. After a reload, the
-// socket of the old configuration remains for a moment, and takes connections down with
-// it.
+// AwaitOneListener waits until only one socket listens at an address. After a reload, that of
+// the old configuration remains for a moment, and takes connections down with it.
 func AwaitOneListener(t testing.TB, addr string) {
 	t.Helper()
 	// A line has the number, the local address, the remote one, and the state: 0A listens.

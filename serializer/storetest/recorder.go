@@ -135,11 +135,12 @@ func (g *group) busy() {
 
 // end removes all tickets, waits until nobody knows of any, and closes the stores.
 func (g *group) end() {
-	g.mu.Lock()
-	left := maps.Clone(g.out)
-	g.mu.Unlock()
+	var left map[id]*recorder
+	g.locked(func() { left = maps.Clone(g.out) })
 	for of, owner := range left {
-		owner.remove(owner.find(of))
+		if t := owner.find(of); t != nil { // a wrong store may have reported that it is gone
+			owner.remove(t)
+		}
 	}
 	g.agree()
 	for _, r := range g.recorders {
