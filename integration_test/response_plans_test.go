@@ -46,8 +46,8 @@ func planned(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Whatever an upstream writes and flushes, and whether it breaks off or not, a client gets
-// the same status, header, bytes and trailers as without a queue.
+// Whatever an upstream does, a client gets the same status, header, bytes and trailers as without
+// a queue. Bug: over HTTP/3, trailers brought back fields that directives around had deleted.
 func TestResponseIsTheSame(t *testing.T) {
 	t.Parallel()
 	upstream := testcaddy.Serve(t, http.HandlerFunc(planned))
@@ -55,7 +55,7 @@ func TestResponseIsTheSame(t *testing.T) {
 	for path, queue := range map[string]string{"none": "", "kept": "%s\n}", "small": "%s\nresponse_buffer 1KiB\n}", "off": "%s\nresponse_buffer 0\n}"} {
 		fmt.Fprintf(&site, "handle /%s {\n%s\nreverse_proxy {$UPSTREAM}\n}\n", path, strings.ReplaceAll(queue, "%s", "serialize {\npath {$DIR}\nprefix "+path))
 	}
-	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: site.String()})
+	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: "header -Via\n" + site.String()})
 	first := rand.Uint64N(1 << 32)
 	allVersions(t, func(t *testing.T, client *http.Client) {
 		ask := func(path string, seed uint64) (complete bool, header, body string) {

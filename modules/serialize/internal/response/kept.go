@@ -82,20 +82,20 @@ func keep(before http.Header) *kept {
 }
 
 // send writes the head and what was kept of the body.
-func (k *kept) send(w http.ResponseWriter, status int) error {
+func (k *kept) send(w http.ResponseWriter, status int) (err error) {
 	header, body := w.Header(), k.body.Bytes()
 	var late http.Header // what the handlers have made of it since they gave the status
 	if !k.head.is(header) {
 		late = header.Clone()
 		k.head.restore(header)
+		maps.DeleteFunc(late, func(name string, values []string) bool { return slices.Equal(values, header[name]) })
 		for name, values := range late {
 			if strings.HasPrefix(name, http.TrailerPrefix) {
 				header[name] = values // or HTTP/1 would leave no room for trailers
 			}
 		}
 	}
-	w.WriteHeader(status)
-	var err error
+	w.WriteHeader(status) // which may change it; HTTP/3 sends it later
 	if len(body) > 0 {
 		_, err = w.Write(body)
 	}
