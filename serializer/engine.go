@@ -23,9 +23,8 @@ import (
 //
 // If the next ticket is local, the turn passes through a channel, and the ticket of the
 // leaving holder is removed from the store afterwards: the next one is already there, so
-// no other process sees a gap. While no other process has tickets in the queue, that may
-// wait until a call of [Store.Append] or the next turn ends. If the next one is remote, the
-// removal is what admits it.
+// no other process sees a gap. Unless one waits, that may be after a batch was appended. If
+// the next one is remote, the removal is what admits it.
 //
 // # States
 //

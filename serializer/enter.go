@@ -269,13 +269,13 @@ func (e *Engine) leave(t *Ticket) {
 		return
 	}
 	q := t.in
-	granted := e.takeOutLocked(t)
+	next := e.takeOutLocked(t)
 	t.next, e.departed = e.departed, t
-	// Nobody waits for the removal then. The goroutine that appends does it after the batch:
-	// if two threads changed a directory at once, they would wait for each other.
-	putOff := granted && e.appending && e.lease == nil && !q.HasRemote()
+	// Nobody waits for the removal if the next holder is local and alone. The goroutine that
+	// appends does it after the batch: two threads in a directory would wait for each other.
+	putOff := next != nil && next.Rule.Alone() && !q.HasRemote() && e.appending && e.lease == nil
 	e.mu.Unlock()
-	if granted {
+	if next != nil {
 		// Let the next holder run at once. Its goroutine is the next one of this thread,
 		// and nobody would be inside during the work that is left here.
 		runtime.Gosched()

@@ -1,6 +1,7 @@
 package serializer
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
@@ -51,9 +52,9 @@ func (e *Engine) insertLocked(t *Ticket, q *ticketQueue) {
 	e.advanceLocked(q)
 }
 
-// takeOutLocked takes a ticket out of its queue, and admits the next ones. It reports
-// whether any of these is local.
-func (e *Engine) takeOutLocked(t *Ticket) (granted bool) {
+// takeOutLocked takes a ticket out of its queue, and admits the next ones. It returns the
+// last of these that is local, or nil.
+func (e *Engine) takeOutLocked(t *Ticket) (granted *Ticket) {
 	q := t.in
 	t.in = nil
 	if t.Local() {
@@ -78,14 +79,14 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 
 // advanceLocked brings a queue up to date after a change. It admits the tickets that may
 // enter, refuses those that are superseded, and forgets the queue once it is empty and
-// another one is, too. It reports whether it admitted a local ticket.
-func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
+// another one is, too. It returns the last local ticket that it admitted, or nil.
+func (e *Engine) advanceLocked(q *ticketQueue) (granted *Ticket) {
 	granted = e.admitLocked(q)
 	for t := q.Superseded(); t != nil; t = q.Superseded() {
 		t.in = nil
 		q.Remove(t)
 		e.refuseLocked(t, ErrSuperseded)
-		granted = e.admitLocked(q) || granted
+		granted = cmp.Or(e.admitLocked(q), granted)
 	}
 	if q.Len() == 0 && q != e.empty {
 		if e.empty != nil {
@@ -98,17 +99,17 @@ func (e *Engine) advanceLocked(q *ticketQueue) (granted bool) {
 
 // admitLocked admits all tickets that may enter. In a paused queue, these are the remote
 // ones that are inside already.
-func (e *Engine) admitLocked(q *ticketQueue) (granted bool) {
+func (e *Engine) admitLocked(q *ticketQueue) (granted *Ticket) {
 	if q.Paused() {
 		for t := q.Border(); t != nil && !t.Local() && e.store.Inside(t); t = q.Border() {
 			q.Pass()
 		}
-		return false
+		return nil
 	}
 	for t := q.Admit(); t != nil; t = q.Admit() {
 		if t.Local() {
 			e.grantLocked(t)
-			granted = true
+			granted = t
 		}
 	}
 	return granted
