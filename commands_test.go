@@ -38,6 +38,27 @@ func TestDocumentedTests(t *testing.T) {
 	}
 }
 
+// Every test that the documents name in their text exists.
+func TestNamedTests(t *testing.T) {
+	pages, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, file := range testFiles("...") {
+		tests, _ := testsAndFlags(file)
+		all = append(all, tests...)
+	}
+	named := regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w+`)
+	for _, page := range append(pages, "README.md") {
+		for _, name := range named.FindAllString(textOf(t, page), -1) {
+			if !slices.ContainsFunc(all, func(test string) bool { return strings.HasPrefix(test, name) }) {
+				t.Errorf("%s: there is no %s", page, name)
+			}
+		}
+	}
+}
+
 // goTest is what a command line of go test says.
 type goTest struct {
 	run      string // a pattern of tests, benchmarks or fuzz tests
@@ -67,17 +88,7 @@ func parseGoTest(dir, line string) (c goTest) {
 func faultsOf(c goTest) (faults []string) {
 	var tests, flags []string
 	for _, name := range c.packages {
-		var files []string
-		if parent, all := strings.CutSuffix(name, "..."); all {
-			_ = filepath.WalkDir(filepath.Clean(parent), func(file string, _ os.DirEntry, err error) error {
-				if strings.HasSuffix(file, "_test.go") {
-					files = append(files, file)
-				}
-				return err
-			})
-		} else {
-			files, _ = filepath.Glob(filepath.Join(name, "*_test.go"))
-		}
+		files := testFiles(name)
 		if len(files) == 0 {
 			faults = append(faults, "there are no tests in "+name)
 		}
@@ -98,6 +109,22 @@ func faultsOf(c goTest) (faults []string) {
 		}
 	}
 	return faults
+}
+
+// testFiles are those of a package, or with ... of all below.
+func testFiles(name string) (files []string) {
+	parent, all := strings.CutSuffix(name, "...")
+	if !all {
+		files, _ = filepath.Glob(filepath.Join(name, "*_test.go"))
+		return files
+	}
+	_ = filepath.WalkDir(filepath.Clean(parent), func(file string, _ os.DirEntry, err error) error {
+		if strings.HasSuffix(file, "_test.go") {
+			files = append(files, file)
+		}
+		return err
+	})
+	return files
 }
 
 // testsAndFlags are the names of a file's functions, and of the flags that it defines.
