@@ -46,7 +46,7 @@ type session struct {
 func (s *session) Start() (err error) {
 	for s.id == 0 && err == nil {
 		discard(s.working, s.renewing) // the server may have ended them while the session waited
-		if err = s.open(); code(err) == undefinedTable {
+		if err = s.open(); code(err) == undefinedTable && s.store.identity == "" {
 			err = s.makeTables()
 		}
 	}
@@ -70,18 +70,18 @@ func (s *session) Keep() {
 // open inserts the session's row. If the server has another history than before, or an
 // answer has shown that, it ends all others. If no session may begin yet, it waits for a while.
 func (s *session) open() (err error) {
-	st, tx, others := s.store, new(pgx.Batch), []lease.Heartbeat(nil)
+	st, tx, others, identity, place := s.store, new(pgx.Batch), []lease.Heartbeat(nil), "", ""
 	ids, renewals := st.others.Stale()
 	st.begin(tx, "begin")
-	tx.Queue(statements["add namespace"], st.namespace, st.TTL.Microseconds())
+	tx.Queue(statements["add namespace"], st.namespace, st.TTL.Microseconds(), st.identity)
 	tx.Queue(statements["lock"], st.namespace)
-	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.channel, st.known.Load())
+	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.identity, st.known.Load())
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
 	tx.Queue(statements["end pauses"], st.namespace) // also shows whether their table exists
-	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds())
+	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds(), st.identity)
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch)
+		return row.Scan(&s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch, &identity, &place)
 	})
 	collect(tx.Queue(statements["read leases"], st.namespace, 0), &others)
 	tx.Queue("COMMIT")
@@ -96,16 +96,41 @@ func (s *session) open() (err error) {
 		return err
 	}
 	sent := lease.Uptime()
-	if err = st.exchange(s.Ctx, s.working, tx); err != nil {
+	err = st.exchange(s.Ctx, s.working, tx)
+	missing := errors.Is(err, pgx.ErrNoRows) || code(err) == undefinedTable
+	if st.identity != "" && (missing || err == nil && identity != st.identity) {
+		return st.elsewhere(s.Ctx)
+	}
+	if err != nil {
 		return err
 	}
-	st.channel = s.channel
 	if next := st.others.See(others); s.id == 0 {
 		lease.Sleep(s.Ctx, min(max(next, lease.RetryPause), time.Second))
 		return context.Cause(s.Ctx)
 	}
+	st.identity, st.place = identity, place
 	s.Begin(fmt.Sprint(s.id), sent, st.TTL)
 	return nil
+}
+
+// errElsewhere is why a process begins no session in another history than its last one. There, it
+// would let callers in beside those of the processes that are still in the old one.
+var errElsewhere = errors.New("another history of the queues")
+
+// elsewhere says which history the connection leads to, and what to do.
+func (st *Store) elsewhere(ctx context.Context) error {
+	here, tables := "", false
+	where := new(pgx.Batch)
+	where.Queue(statements["where"]).QueryRow(func(row pgx.Row) error { return row.Scan(&here, &tables) })
+	if err := st.once(ctx, where); err != nil {
+		return fmt.Errorf("looking where the tables are: %w", err)
+	}
+	found := "no tables of Orderly"
+	if tables {
+		found = "other tables of Orderly, or others' rows"
+	}
+	return fmt.Errorf("%w: found %s in %s; this process has used those in %s, where others may be inside; "+
+		"put the address, the user's search_path or the tables right, or, if nobody uses the old ones, restart all Caddys", errElsewhere, found, here, st.place)
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take

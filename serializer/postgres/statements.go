@@ -24,7 +24,7 @@ func parseStatements(file string) (all, prepared map[string]string, prepare stri
 	prepare = "SET enable_seqscan = off; SET jit = off; " // plans are kept while tables grow
 	for part := range strings.SplitSeq(file, "\n-- : ") {
 		head, text, _ := strings.Cut(part, "\n")
-		for _, part := range []string{"durable", "timeline", "history"} {
+		for _, part := range []string{"durable", "timeline", "history", "identity", "place"} {
 			text = strings.ReplaceAll(text, ":"+part, all[part])
 		}
 		name, parameters, preparable := strings.Cut(head, " (")

@@ -1,6 +1,6 @@
 -- The statements of the store. A line that begins with "-- :" names what follows.
--- With parameters, it can be prepared. "durable", "history" and "timeline" stand for the
--- statements of these names.
+-- With parameters, it can be prepared. "durable", "history", "identity", "place" and "timeline" stand
+-- for the statements of these names.
 
 -- : durable
 -- True. The transaction waits for the server's disk, even if it would not by default.
@@ -13,6 +13,19 @@ left(pg_walfile_name(pg_current_wal_flush_lsn()), 8)
 -- : history
 -- Which server this is, and which timeline.
 ((SELECT system_identifier FROM pg_control_system()) || '/' || :timeline)
+
+-- : identity
+-- Of the history of a namespace: the row's random text, which a standby and a backup have, too, and the
+-- server, which a copy of the tables elsewhere has not.
+(channel || '/' || (SELECT system_identifier FROM pg_control_system()))
+
+-- : place
+-- Where the tables are, or would be made, for people.
+format('schema %I of database %I', coalesce((SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('orderly_namespaces')),
+    current_schema(), '(none)'), current_database())
+
+-- : where
+SELECT :place, to_regclass('orderly_namespaces') IS NOT NULL
 
 -- : settle
 -- Whether the process $1 of the server is this one: the connection is not through a pooler. Then
@@ -31,7 +44,9 @@ BEGIN ISOLATION LEVEL READ COMMITTED
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
 -- : add namespace
-INSERT INTO orderly_namespaces (name, history, longest) VALUES ($1, :history, $2::bigint)
+-- A process that knows an identity, $3, makes no other history.
+INSERT INTO orderly_namespaces (name, history, longest)
+SELECT $1, :history, $2::bigint WHERE $3 = '' OR EXISTS (SELECT FROM orderly_namespaces WHERE name = $1 AND $3 = :identity)
 ON CONFLICT (name) DO UPDATE SET longest = excluded.longest WHERE orderly_namespaces.longest < excluded.longest
 
 -- : lock ($1)
@@ -44,12 +59,12 @@ WHERE name = $1 AND :durable
 -- : begin epoch
 -- If commits may be missing, one row takes the place of all sessions. Nobody renews it, and none
 -- begins until it has ended, after the longest lease. An answer may have shown that commits are
--- missing, in an epoch before $2, or the row is not the one with the channel $3, or the process
--- knows the number $4. Numbers of lost tickets are not used again. Nor is a counter, for who saw
--- an earlier loss.
+-- missing, in an epoch before $2, or the process knows the number $4. Numbers of lost tickets are not
+-- used again. Nor is a counter, for who saw an earlier loss. A history with another identity than $3
+-- is left alone.
 WITH n AS (
     UPDATE orderly_namespaces SET last = greatest(last, $4) + 1000000000, epoch = greatest(epoch + 1, $2), history = :history
-    WHERE name = $1 AND (history <> :history OR epoch < $2 OR channel <> coalesce(nullif($3, ''), channel) OR last < $4)
+    WHERE name = $1 AND $3 IN ('', :identity) AND (history <> :history OR epoch < $2 OR last < $4)
     RETURNING id, longest, last),
 lost AS (DELETE FROM orderly_sessions s USING n WHERE s.namespace = n.id AND s.id > 0)
 INSERT INTO orderly_sessions (id, namespace, owner, ttl, renewals) SELECT -id, id, 'lost', longest, last FROM n
@@ -73,11 +88,11 @@ WHERE n.name = $1 AND p.namespace = n.id AND p.ends <= clock_timestamp()
 -- : begin session
 INSERT INTO orderly_sessions (id, namespace, owner, ttl)
 SELECT last, id, $2, $3 FROM orderly_namespaces n
-WHERE name = $1 AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = -n.id)
+WHERE name = $1 AND $4 IN ('', :identity) AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = -n.id)
 
 -- : opening
 -- What a session needs to know. Its ID is 0 if it has not begun.
-SELECT :timeline, channel, coalesce(s.id, 0), n.id, n.epoch
+SELECT :timeline, channel, coalesce(s.id, 0), n.id, n.epoch, :identity, :place
 FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last WHERE n.name = $1
 
 -- : renew

@@ -53,6 +53,9 @@ import (
 // Whoever notices ends all sessions, and puts a row in their place that nobody renews. No
 // session begins until it has ended. By then, all processes have noticed, or given up.
 //
+// Once a process has had a session, it begins none in another history, and makes no tables: if
+// its search_path or address leads elsewhere, others may be inside where it was.
+//
 // # Why it is safe, and how far
 //
 // While all processes run and their clocks tick at about the same rate, no two are inside. A
@@ -77,8 +80,10 @@ type Store struct {
 	namespace string
 	patience  time.Duration // for the answer to a request
 	server    *pgx.ConnConfig
-	channel   string // of the namespace, as the last session knows it
 	others    lease.Observer
+
+	// Of the history that the process has had a session in; empty before the first. open uses them.
+	identity, place string
 
 	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 	known      atomic.Int64 // the greatest number that an answer has shown
