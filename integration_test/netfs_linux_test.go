@@ -16,26 +16,28 @@ import (
 
 // A lock directory on a network file system is refused at load. FUSE is the one that
 // needs no other machine: the test itself is the file system, mounted only for the Caddy
-// process.
+// process. Bug: a missing directory was refused after it had been made there.
 func TestNetworkFileSystem(t *testing.T) {
 	t.Parallel()
 	testcaddy.NeedRoot(t, "mount")
-	device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
-	if err != nil {
-		t.Skipf("no FUSE here: %v; load it with: modprobe fuse", err)
-	}
-	defer device.Close()
-	go serveEmptyFS(int(device.Fd()))
+	for _, path := range []string{"{$DIR}", "{$DIR}/a/b"} {
+		device, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+		if err != nil {
+			t.Skipf("no FUSE here: %v; load it with: modprobe fuse", err)
+		}
+		defer device.Close()
+		go serveEmptyFS(int(device.Fd()))
 
-	const mount = `mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 test "$DIR" && exec "$0" "$@"`
-	log := startInVain(t, setup{
-		site:     "serialize {\n path {$DIR}\n}",
-		launcher: []string{"unshare", "--mount", "sh", "-c", mount},
-		files:    []*os.File{device},
-	})
-	for _, want := range []string{"opening lock directory", "network file system (FUSE)", "etcd"} {
-		if !strings.Contains(log, want) {
-			t.Errorf("the log does not mention %q:\n%s", want, log)
+		const mount = `mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 test "$DIR" && exec "$0" "$@"`
+		log := startInVain(t, setup{
+			site:     "serialize {\n path " + path + "\n}",
+			launcher: []string{"unshare", "--mount", "sh", "-c", mount},
+			files:    []*os.File{device},
+		})
+		for _, want := range []string{"opening lock directory", "network file system (FUSE)", "etcd"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("%s: the log does not mention %q:\n%s", path, want, log)
+			}
 		}
 	}
 }

@@ -61,6 +61,9 @@ type Dir struct {
 // everybody may write to it, it opens a directory of this user's own there. It refuses
 // network file systems.
 func Make(path string) (*Dir, error) {
+	if err := refuseNetwork(existing(path)); err != nil { // before anything is made there
+		return nil, err
+	}
 	if err := durable.MakeDirs(path, 0o750); err != nil {
 		return nil, err
 	}
@@ -71,11 +74,27 @@ func Make(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	if kind := networkFileSystem(path); kind != "" {
-		return nil, fmt.Errorf("it is on a network file system (%s), where locks or notifications do not reach other machines; "+
-			"use a local directory, or an engine for several machines, such as etcd", kind)
+	if err := refuseNetwork(path); err != nil {
+		return nil, err
 	}
 	return open(path)
+}
+
+// existing returns the path, or its nearest parent that exists.
+func existing(path string) string {
+	if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
+		return path
+	}
+	return existing(filepath.Dir(path))
+}
+
+func refuseNetwork(path string) error {
+	kind := networkFileSystem(path)
+	if kind == "" {
+		return nil
+	}
+	return fmt.Errorf("it is on a network file system (%s), where locks or notifications do not reach other machines; "+
+		"use a local directory, or an engine for several machines, such as etcd", kind)
 }
 
 // makeOwn makes a directory of this user's own, and returns its path.
