@@ -244,21 +244,22 @@ func TestCommandWithoutServer(t *testing.T) {
 }
 
 // A queue that cannot be read is an error, which in JSON stands in the queue's place. The
-// others are listed. What a Caddy says does not control the terminal.
+// others are listed. Bug: what a Caddy says controlled the terminal, by the names in an error and
+// as JSON.
 func TestCommandWithUnreadableQueue(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`[{"path":"/q","prefix":"a_","tickets":[],"error":"disk \u001b[2J gone"},` +
-			`{"path":"/q","prefix":"b_","waiting":1,"tickets":[{"token":"1","state":"waiting","client":"\u009b31m","request":{"path":"/\u001b"}}]}]`))
+		_, _ = w.Write([]byte(`[{"path":"/q\u001b[2J","prefix":"a_\u202e","tickets":[],"error":"disk \u001b[2J gone"},` +
+			`{"path":"/q","prefix":"b_","waiting":1,"tickets":[{"token":"1","state":"waiting","owner":"\u007f\u009b31m\u2066é","client":"\u009b31m","request":{"path":"/\u001b"}}]}]`))
 	}))
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
-	for _, test := range []struct{ says, not, flag string }{{"b_  in /q", "a_  in", "--prefix=*"}, {`"error": "disk `, "\x1b", "--json"}} {
+	for _, test := range []struct{ says, not, flag string }{{"b_  in /q", "a_  in", "--prefix=*"}, {`"owner": "\u007f\u009b31m\u2066é"`, "\x1b", "--json"}} {
 		out, errs, code := testcaddy.Output(t, "serialize", "queues", "--address", address, test.flag)
-		if code != 1 || !strings.Contains(out, test.says) || strings.Contains(out, test.not) || !strings.Contains(errs, "queue a_ in /q cannot be read: disk ") {
+		if code != 1 || !strings.Contains(out, test.says) || strings.Contains(out, test.not) || !strings.Contains(errs, "queue a_\ufffd in /q\ufffd[2J cannot be read: disk ") {
 			t.Errorf("%s: exit code %d: %s%s", test.flag, code, out, errs)
 		}
-		if test.flag != "--json" && strings.ContainsAny(out+errs, "\x1b\u009b") {
+		if strings.ContainsAny(out+errs, "\x1b\x7f\u009b\u202e\u2066") {
 			t.Errorf("the terminal is controlled by %q", out+errs)
 		}
 	}

@@ -45,6 +45,11 @@ func TestIDsCommand(t *testing.T) {
 		// Bug: only on standard input, spaces around an ID were no part of it.
 		{[]string{"decode", " cbpvimguo4hkaps9lf6g\r"}, "", 0, `^cbpvimguo4hkaps9lf6g\n`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", 1, `8452(.|\n)*sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
+		// Bug: nothing was read after a line of 70,000 characters.
+		{[]string{"decode"}, strings.Repeat("x", 70_000) + "\n2VznWE2i", 1, `sequence\s+345`, `^"x{64}"\.\.\.(.|\n)*1 of the IDs could not be read`},
+		// Bug: what a future version of traceparent may carry came through as it is.
+		{[]string{"decode", "--json", "cc-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-01-\x1b\x7f\u009b2J\u202e\U000e0001\u00e9"}, "", 0,
+			`^{"id":"cc-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-01-\\u001b\\u007f\\u009b2J\\u202e\\udb40\\udc01\x{e9}","readings":.*}\n$`, ``},
 		{[]string{"decode", "--json"}, "2VznWE2i\n", 0, `^{"id":"2VznWE2i","readings":\[{.*"run":99,"sequence":345.*\]}\n$`, ``},
 	} {
 		cmd := testcaddy.Command(t, append([]string{"ids"}, test.args...)...)

@@ -107,6 +107,9 @@ var errSameReading = errors.New("another reading says as much")
 // The readings come in a fixed order, the most likely first. If there is none, the error
 // names all schemes with their lengths. It also says what is wrong with the text for those
 // whose length matches.
+//
+// Texts of other kinds, such as those of rs/xid, can look like these IDs. If a reading's
+// time is in the future or before the year 2000, its note says so.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
 	var reasons strings.Builder
@@ -117,6 +120,7 @@ func Decode(text string) ([]Decoded, error) {
 		decoded, err := r.decode(text)
 		if err == nil {
 			decoded.Text, decoded.Scheme = text, r.scheme
+			decoded.doubt()
 			found = append(found, decoded)
 		} else if parseErr, ok := errors.AsType[*ParseError](err); ok {
 			fmt.Fprintf(&reasons, "; as a %s: %s", parseErr.Scheme, parseErr.reason())
@@ -126,6 +130,25 @@ func Decode(text string) ([]Decoded, error) {
 		return found, nil
 	}
 	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths(), &reasons)
+}
+
+// doubt adds to the note that the time makes the reading unlikely.
+func (d *Decoded) doubt() {
+	var when string
+	switch {
+	case d.Time.IsZero():
+		return
+	case d.Time.After(time.Now()):
+		when = "in the future"
+	case d.Time.Year() < 2000:
+		when = "before the year 2000"
+	default:
+		return
+	}
+	if d.Note != "" {
+		d.Note += "; "
+	}
+	d.Note += "the time is " + when + ", so the text may be another kind of ID"
 }
 
 // lengths says of each scheme how many characters its texts have.

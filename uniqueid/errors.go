@@ -50,6 +50,7 @@ func quote(input string) string {
 // reader reads the parts of an ID's text, and keeps the first error.
 type reader struct {
 	scheme, text string
+	anyCase      bool // whether upper case is read as lower case
 	err          error
 }
 
@@ -98,14 +99,18 @@ func (r *reader) character(right bool, offset int, want string) {
 // digits reads a number that fits in 64 bits. Its base is the length of the alphabet.
 func (r *reader) digits(from, to int, alphabet, want string) (number uint64) {
 	for i := from; i < to && r.err == nil; i++ {
-		digit := strings.IndexByte(alphabet, r.text[i])
+		c := r.text[i]
+		if r.anyCase && 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		digit := strings.IndexByte(alphabet, c)
 		r.character(digit >= 0, i, want)
 		number = number*uint64(len(alphabet)) + uint64(digit)
 	}
 	return number
 }
 
-// hex reads lower-case digits from an offset until data is full.
+// hex reads digits from an offset until data is full.
 func (r *reader) hex(from int, data []byte) {
 	for i := range data {
 		data[i] = byte(r.digits(from+2*i, from+2*i+2, hexDigits, hexWant))

@@ -51,11 +51,12 @@ func TestParseErrors(t *testing.T) {
 		{"call_number", "zzzzzzzz", `parsing call_number "zzzzzzzz": want dxlGgaI3 or less, found zzzzzzzz`},
 		{"uuid_v7", "018bcfe5-687b-7048-b456-789abcd5432", `parsing uuid_v7 "018bcfe5-687b-7048-b456-789abcd5432": want 36 characters, found 35`},
 		{"uuid_v7", "018bcfe5-687b-7048-b456_789abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-b456_789abcd54321": at offset 23: want -, found '_'`},
-		{"uuid_v7", "018bcfe5-687b-7048-b456-789Abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-b456-789Abcd54321": at offset 27: want one of 0-9a-f, found 'A'`},
+		{"uuid_v7", "018BCFE5-687b-7048-b456-789Gbcd54321", `parsing uuid_v7 "018BCFE5-687b-7048-b456-789Gbcd54321": at offset 27: want one of 0-9a-f, found 'G'`},
 		{"uuid_v7", "018bcfe5-687b-4048-b456-789abcd54321", `parsing uuid_v7 "018bcfe5-687b-4048-b456-789abcd54321": at offset 14: want 7, the version, found '4'`},
 		{"uuid_v7", "018bcfe5-687b-7048-c456-789abcd54321", `parsing uuid_v7 "018bcfe5-687b-7048-c456-789abcd54321": at offset 19: want 8, 9, a or b, the variant, found 'c'`},
 		{"uuid_v7", "{18bcfe5-687b-7048-b456-789abcd5432}", `parsing uuid_v7 "{18bcfe5-687b-7048-b456-789abcd5432}": at offset 0: want one of 0-9a-f, found '{'`},
 		{"trace_id", "00000000000000000000000000000000", `parsing trace_id "00000000000000000000000000000000": want a trace ID that is not zero, found zeros`},
+		{"trace_id", "018BCFE5687b7048b456789abcd54321", `parsing trace_id "018BCFE5687b7048b456789abcd54321": at offset 3: want one of 0-9a-f, found 'B'`},
 		{"trace_id", "018bcfe5687b7048b456789abcd5432g", `parsing trace_id "018bcfe5687b7048b456789abcd5432g": at offset 31: want one of 0-9a-f, found 'g'`},
 		{"traceparent", "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03", `parsing traceparent "00-018bcfe5687b7048b456789abcd54321-0000000000000000-03": at offset 36: want a parent ID that is not zero, found zeros`},
 	} {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -65,10 +66,10 @@ func (id *UUIDv7) isVersion7() bool { return id[6]>>4 == uuidVersion && id[8]>>6
 // uuidGroups are the groups of digits: the offset in the text, and the bytes.
 var uuidGroups = [...]struct{ at, from, to int }{{0, 0, 4}, {9, 4, 6}, {14, 6, 8}, {19, 8, 10}, {24, 10, 16}}
 
-// ParseUUIDv7 reads the 36 characters of a UUIDv7. They must be in lower case. The
-// error is a [*ParseError].
+// ParseUUIDv7 reads the 36 characters of a UUIDv7, in lower or upper case. The error is a
+// [*ParseError].
 func ParseUUIDv7(text string) (id UUIDv7, err error) {
-	r := reader{scheme: "uuid_v7", text: text}
+	r := reader{scheme: "uuid_v7", text: text, anyCase: true}
 	r.length(len(text) == uuidTextLen, "36 characters")
 	r.hyphens(8, 13, 18, 23)
 	for _, group := range uuidGroups {
@@ -162,9 +163,9 @@ func decodeUUIDv7(text string) (Decoded, error) {
 	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}, err
 }
 
-// decodeBareUUIDv7 parses a UUIDv7 without hyphens, in the form of a trace ID.
+// decodeBareUUIDv7 parses a UUIDv7 without hyphens: a trace ID, which may be in upper case.
 func decodeBareUUIDv7(text string) (Decoded, error) {
-	trace, err := ParseTraceID(text)
+	trace, err := ParseTraceID(strings.ToLower(text))
 	if err != nil {
 		return Decoded{}, errSameReading // that of the trace ID reports errors
 	}

@@ -2,8 +2,13 @@
 package command
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 
 	"github.com/spf13/cobra"
 )
@@ -25,4 +30,27 @@ func Printable(text string) string {
 		}
 		return unicode.ReplacementChar
 	}, text)
+}
+
+// WriteJSON writes a value as JSON, in which nothing controls a terminal: package json leaves
+// DEL, the C1 controls and the marks of bidirectional text in strings as they are.
+func WriteJSON(w io.Writer, indent string, value any) error {
+	var plain, out bytes.Buffer
+	enc := json.NewEncoder(&plain)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(value); err != nil {
+		return err
+	}
+	for _, c := range plain.String() {
+		switch {
+		case c < 0x7f || unicode.IsPrint(c):
+			out.WriteRune(c)
+		default:
+			for _, unit := range utf16.AppendRune(nil, c) {
+				fmt.Fprintf(&out, `\u%04x`, unit)
+			}
+		}
+	}
+	_, err := out.WriteTo(w)
+	return err
 }

@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 )
 
@@ -92,7 +92,7 @@ func writeJSON(w http.ResponseWriter, value any, err error) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	return json.NewEncoder(w).Encode(value) // an error: its client has gone
+	return command.WriteJSON(w, "", value) // an error: its client has gone
 }
 
 // Interface guards

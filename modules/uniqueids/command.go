@@ -2,7 +2,6 @@ package uniqueids
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -121,14 +120,15 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		for _, id := range ids {
 			decode(id)
 		}
-		lines := bufio.NewScanner(cmd.InOrStdin())
-		for len(ids) == 0 && lines.Scan() {
-			if strings.TrimSpace(lines.Text()) != "" {
-				decode(lines.Text())
+		lines := bufio.NewReader(cmd.InOrStdin())
+		for more := len(ids) == 0; more; {
+			line, err := lines.ReadString('\n') // of any length, unlike a Scanner's
+			if err != nil && err != io.EOF {
+				return fmt.Errorf("reading IDs from standard input: %w", err)
 			}
-		}
-		if err := lines.Err(); err != nil {
-			return fmt.Errorf("reading IDs from standard input: %w", err)
+			if more = err == nil; strings.TrimSpace(line) != "" {
+				decode(line)
+			}
 		}
 		if failed > 0 {
 			return fmt.Errorf("%d of the IDs could not be read", failed)
@@ -140,7 +140,7 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 
 // printJSON prints the readings of an ID as an object.
 func printJSON(w io.Writer, id string, readings []uniqueid.Decoded) {
-	_ = json.NewEncoder(w).Encode(struct { // it can be encoded; nobody may read it
+	_ = command.WriteJSON(w, "", struct { // it can be encoded; nobody may read it
 		ID       string             `json:"id"`
 		Readings []uniqueid.Decoded `json:"readings"`
 	}{id, readings})

@@ -48,7 +48,7 @@ func (r *run) ask(method, path string, answer any) error {
 		return fmt.Errorf("what is at %s is no admin API, or was built without serialize: status %d; --address names another", address, resp.StatusCode)
 	}
 	text := strings.Replace(says.Error, "; "+queueapi.Path+" lists", "; caddy serialize queues lists", 1)
-	return &failure{fmt.Errorf("the Caddy at %s says: %s", address, command.Printable(text)), exitCodes[resp.StatusCode]}
+	return &failure{complain("the Caddy at %s says: %s", address, text), exitCodes[resp.StatusCode]}
 }
 
 // unanswered says why there is no answer, and what helps.

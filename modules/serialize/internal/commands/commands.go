@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -152,7 +151,7 @@ func (r *run) queues() (queues []queueapi.Queue, err error) {
 	}
 	for _, q := range queues {
 		if q.Error != "" {
-			err = errors.Join(err, fmt.Errorf("queue %s in %s cannot be read: %s", q.Prefix, q.Path, command.Printable(q.Error)))
+			err = errors.Join(err, complain("queue %s in %s cannot be read: %s", q.Prefix, q.Path, q.Error))
 		}
 	}
 	return queues, err
@@ -168,9 +167,7 @@ func list(r *run, _ []string) error {
 		r.say("nobody is in a queue of the Caddy at %s", r.address)
 	}
 	if r.json && queues != nil {
-		enc := json.NewEncoder(r.OutOrStdout())
-		enc.SetIndent("", "  ")
-		return errors.Join(enc.Encode(queues), failed)
+		return errors.Join(command.WriteJSON(r.OutOrStdout(), "  ", queues), failed)
 	}
 	writeTables(r.OutOrStdout(), queues, time.Now())
 	return failed
@@ -230,10 +227,15 @@ func resume(r *run, _ []string) error {
 			r.say("%s in %s: resumed", q.Prefix, q.Path)
 			continue
 		}
-		err = errors.Join(err, fmt.Errorf("%s in %s: still paused %s, by a pause of several queues; caddy serialize queues lists it",
+		err = errors.Join(err, complain("%s in %s: still paused %s, by a pause of several queues; caddy serialize queues lists it",
 			q.Prefix, q.Path, queueapi.UntilText(*q.PausedUntil)))
 	}
 	return err
+}
+
+// complain returns an error of one line, in which nothing controls a terminal.
+func complain(format string, args ...any) error {
+	return errors.New(command.Printable(fmt.Sprintf(format, args...)))
 }
 
 // say prints a line, in which nothing controls a terminal.
