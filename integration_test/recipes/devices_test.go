@@ -23,6 +23,8 @@ import (
 // readers, 53 of 800 writes found the database locked while a connection opened or closed it.
 func TestSQLite(t *testing.T) {
 	php := testcaddy.Need(t, "php", "apt-get install php-cli php-sqlite3")
+	testcaddy.NeedExtensions(t, php, "sqlite3")
+	testcaddy.NeedPHP(t, "sqlite3")
 	root, socket := testcaddy.ServePHP(t, map[string]string{"index.php": `<?php
 $db = new SQLite3(__DIR__ . "/shop.db");
 $db->enableExceptions(true);

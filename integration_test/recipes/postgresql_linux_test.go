@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +29,7 @@ type postgreSQL struct {
 func startPostgreSQL(t *testing.T) *postgreSQL {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	found = slices.DeleteFunc(found, func(file string) bool { _, err := exec.LookPath(file); return err != nil })
 	if len(found) == 0 {
 		t.Skip("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
@@ -76,9 +78,11 @@ func (db *postgreSQL) query(t *testing.T, database, statement string) string {
 		"--quiet", "--dbname", database, "--command", statement)
 }
 
-// One ID joins Caddy's access log, PHP's log, PostgreSQL's log and the row.
+// One ID joins Caddy's access log, PHP's log, PostgreSQL's log and the row. Bug of this test:
+// without php-pgsql, it failed.
 func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	const heading = "One ID in Caddy, PHP and PostgreSQL"
+	testcaddy.NeedPHP(t, "pgsql")
 	db := startPostgreSQL(t)
 	statements := blocks(t, "recipes.md", heading, "sql")
 	db.query(t, "shop", statements[0])

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -36,26 +38,50 @@ func ServePHP(t testing.TB, scripts map[string]string) (root, socket string) {
 	return root, socket
 }
 
-// StartPHP runs the PHP process manager at a socket until the end of the test. Debian has
-// it under its version.
-func StartPHP(t testing.TB, socket string) *Process {
+// NeedPHP skips the test if the PHP process manager or one of its extensions is missing.
+// Debian has the manager under its version.
+func NeedPHP(t testing.TB, extensions ...string) (program string) {
 	t.Helper()
-	var programs []string
 	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/sbin"} {
 		found, _ := filepath.Glob(dir + "/php-fpm*")
-		programs = append(programs, found...)
+		for _, file := range found {
+			if _, err := exec.LookPath(file); err == nil {
+				program = file
+			}
+		}
 	}
-	if len(programs) == 0 {
+	if program == "" {
 		t.Skip("php-fpm is missing; install it with: apt-get install php-fpm")
 	}
-	user := ""
+	NeedExtensions(t, program, extensions...)
+	return program
+}
+
+// NeedExtensions skips the test if an extension of one of PHP's programs is missing.
+func NeedExtensions(t testing.TB, php string, extensions ...string) {
+	t.Helper()
+	list, err := exec.CommandContext(t.Context(), php, "-m").Output()
+	if err != nil {
+		t.Fatalf("asking %s for its extensions: %v", php, err)
+	}
+	for _, extension := range extensions {
+		if !slices.Contains(strings.Fields(string(list)), extension) {
+			t.Skipf("%s has no %s; install it with: apt-get install php-%[2]s", php, extension)
+		}
+	}
+}
+
+// StartPHP runs the PHP process manager at a socket until the end of the test.
+func StartPHP(t testing.TB, socket string) *Process {
+	t.Helper()
+	program, user := NeedPHP(t), ""
 	if os.Geteuid() == 0 {
 		user = "user = nobody\ngroup = nogroup\n"
 	}
 	config := filepath.Join(TempDir(t), "fpm.conf")
 	WriteFile(t, config, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\n"+
 		"pm = static\npm.max_children = 8\n", user, socket))
-	fpm := StartProcess(t, exec.Command(programs[0], "--nodaemonize", "--fpm-config", config))
+	fpm := StartProcess(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
 	t.Cleanup(fpm.Interrupt)
 	fpm.AwaitText("ready to handle connections")
 	return fpm
