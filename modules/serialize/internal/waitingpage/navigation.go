@@ -83,11 +83,12 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, s
 	turn, err := t.claim(v)
 	lost := errors.Is(err, errAway)
 	if lost || errors.Is(err, errNone) {
-		if t, err = b.join(r.Context(), v); err != nil {
+		if t, err = b.join(r.Context(), v, lost); err != nil {
 			return nil, nil, err
 		}
 		t.open(w, r, v.Page.after)
 		turn, err = t.claim(v)
+		t.depart()
 	}
 	if errors.Is(err, errWaiting) {
 		return nil, nil, v.send(w, r, t, lost)

@@ -20,6 +20,7 @@ type Place struct {
 // Places is an engine whose queues are read for all browsers that ask where they stand.
 type Places struct {
 	*serializer.Engine
+	absences absences
 
 	mu   sync.Mutex
 	read time.Time // when the latest reading ended

@@ -18,13 +18,8 @@ import (
 // without a goroutine, while its browser asks for its place again and again. One that ends
 // unclaimed is remembered for a while, so that its browser learns why.
 //
-// # Absent browsers
-//
-// An absent browser must not keep a queue idle. So when the turn has come, it waits only
-// until awayTime has passed since the browser was here. The times of many absent browsers
-// do not add up: awayTime after the last of them was here, no turn waits for any of them.
-// In line, a browser that has sent its cookie back keeps its place for longer: until hold
-// has passed.
+// It is in one of four states, and only moves forward: waiting, offered, then claimed or
+// over. [absences] says for how long an offered turn waits for its browser.
 type Ticket struct {
 	rule     serializer.Rule
 	hold     time.Duration
@@ -40,14 +35,28 @@ type Ticket struct {
 	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
 	mu    sync.Mutex // guards the fields below
-	seen  time.Time  // when the last request of the browser ends, or has ended; or the ticket
+	state state
+	here  int           // how many requests of the browser are under way; none is absent then
+	seen  time.Time     // when the last one that counts has ended, or the ticket
+	gap   time.Duration // between the last two
+	told  bool          // a request has ended since the turn was offered: later ones do not count
 	timer *time.Timer
 	wait  serializer.Wait
-	turn  serializer.Turn     // nil until it has come
-	came  time.Time           // when it has come
-	err   error               // why the ticket is over, or nil
+	turn  serializer.Turn     // from offered on
+	came  time.Time           // when it was offered
+	left  time.Duration       // at that time, of what absent browsers may cost the queue
+	err   error               // why the ticket is over, or is about to be; else nil
 	heir  *serializer.Arrival // the request that has claimed the turn, or nil
 }
+
+type state uint8
+
+const (
+	waiting state = iota // in line
+	offered              // the turn has come, and waits for the browser
+	claimed              // a request of the browser has the turn
+	over                 // without a turn; the browser may come and learn why
+)
 
 // Engine is where tickets are taken, until Release.
 type Engine interface {
@@ -63,24 +72,27 @@ var (
 )
 
 const (
-	awayTime    = 3 * time.Second
+	leastHold   = 3 * time.Second // a page without JavaScript comes again every two seconds
+	proofTime   = 9 * time.Second // for a cookie to come back on a slow network
 	askTime     = 2 * time.Second // until a question for the place is answered, if nothing happens
 	refreshTime = 2 * time.Second // until a page without JavaScript is loaded again
 
 	maxText = 256 // of what a client can make a ticket take, in bytes
 )
 
-// join takes a ticket for the browser of a visit.
-func (b *Book) join(ctx context.Context, v *Visit) (*Ticket, error) {
+// join takes a ticket for the browser of a visit. Its request is here until depart. proven
+// says that it came with the cookie of an earlier ticket, which is over.
+func (b *Book) join(ctx context.Context, v *Visit, proven bool) (*Ticket, error) {
 	engine, err := v.Acquire()
 	if err != nil {
 		return nil, err
 	}
 	t := &Ticket{
-		rule: v.Rule, hold: max(v.Page.hold, awayTime), id: rand.Text(), book: b, engine: engine,
-		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), seen: time.Now(),
+		rule: v.Rule, hold: max(v.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
+		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Entry: v.About.Entry, Described: v.Requester.Request()},
 	}
+	t.proven.Store(proven)
 	// Each text is a part of what the client sent, and would keep the whole.
 	d := &t.about.Described
 	for _, text := range []*string{&d.Method, &d.Host, &d.Path, &d.ClientIP} {
@@ -92,7 +104,7 @@ func (b *Book) join(ctx context.Context, v *Visit) (*Ticket, error) {
 	t.report.Waits(ctx, &t.about)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(awayTime, t.expire)
+	t.timer = time.AfterFunc(proofTime, t.expire)
 	t.wait = engine.Places().Join(a, t.decided)
 	return t, nil
 }
@@ -100,8 +112,10 @@ func (b *Book) join(ctx context.Context, v *Visit) (*Ticket, error) {
 // await waits until it is decided, with a request of the browser, but not for longer than a
 // duration.
 func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool) {
-	t.touch(atMost)
-	defer t.touch(0)
+	t.mu.Lock()
+	t.arriveLocked()
+	t.mu.Unlock()
+	defer t.depart()
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
@@ -112,16 +126,32 @@ func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool)
 	}
 }
 
-// touch notes that the browser is here for a duration, unless it is decided: a turn waits
-// no longer for a browser that asks for its place again.
-func (t *Ticket) touch(stay time.Duration) {
+// arriveLocked notes that a request of the browser has come.
+func (t *Ticket) arriveLocked() {
+	if t.here++; t.here == 1 && t.countsLocked() {
+		t.gap = time.Since(t.seen)
+	}
+}
+
+// depart notes that a request of the browser is answered.
+func (t *Ticket) depart() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.turn == nil && t.err == nil {
-		t.seen = time.Now().Add(stay)
+	t.departLocked()
+}
+
+func (t *Ticket) departLocked() {
+	t.here--
+	if t.countsLocked() {
+		t.seen = time.Now()
 	}
+	t.told = t.state == offered
 	t.scheduleLocked()
 }
+
+// countsLocked reports whether a request prolongs anything. An offered turn waits no longer
+// for a browser that asks for its place again and again.
+func (t *Ticket) countsLocked() bool { return t.state == waiting || t.state == offered && !t.told }
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
@@ -129,49 +159,67 @@ func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
 	if t == nil || !t.rule.AsStrictAs(v.Rule) { // others may be inside where the request has to be alone
 		return nil, errNone
 	}
-	t.touch(0)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.turn == nil && t.err == nil {
+	t.arriveLocked()
+	defer t.departLocked()
+	switch t.state {
+	case waiting:
 		return nil, errWaiting
-	}
-	t.book.tickets.Delete(t.id)
-	if t.err == nil {
-		t.heir = &v.Arrival
+	case offered:
+		t.state, t.heir = claimed, &v.Arrival
+		t.engine.Places().absences.end(t.about.Queue)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
 		v.About.Late = t.about.Since.Sub(t.came)
+	case claimed:
+		return nil, errNone
+	case over:
 	}
+	t.book.tickets.Delete(t.id)
 	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
 	turn, err := t.turn, t.err
-	t.err = errNone
+	t.err = errNone // for other tabs
 	return turn, err
 }
 
-// scheduleLocked sets the timer.
-func (t *Ticket) scheduleLocked() { t.timer.Reset(time.Until(t.deadlineLocked())) }
+// scheduleLocked sets the timer, or stops it: it would keep the request that has the turn.
+func (t *Ticket) scheduleLocked() {
+	if t.state == claimed {
+		t.timer.Stop()
+		return
+	}
+	t.timer.Reset(time.Until(t.deadlineLocked()))
+}
 
 // deadlineLocked is when the ticket is given up, or forgotten if it is over.
 func (t *Ticket) deadlineLocked() time.Time {
-	if !t.proven.Load() || t.turn != nil && t.err == nil {
-		return t.seen.Add(awayTime)
+	proven := t.proven.Load()
+	switch {
+	case t.state == offered && !proven:
+		return t.came
+	case t.state == offered:
+		return absenceEnd(t.came, t.seen.Add(t.gap+t.gap/4), t.left) // no network is always as fast
+	case !proven:
+		return t.seen.Add(min(proofTime, t.hold))
 	}
 	return t.seen.Add(t.hold)
 }
 
-// expire gives the ticket up, or forgets it, unless the browser was here meanwhile.
+// expire gives the ticket up, or forgets it, unless the browser is or was here meanwhile.
 func (t *Ticket) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case t.here > 0: // depart sets the timer
 	case time.Now().Before(t.deadlineLocked()):
 		t.scheduleLocked()
-	case t.err != nil:
-		t.book.tickets.Delete(t.id)
-	case t.turn != nil:
+	case t.state == waiting:
+		t.wait.GiveUp(errAway)
+	case t.state == offered:
 		t.endLocked(errAway)
 	default:
-		t.wait.GiveUp(errAway)
+		t.book.tickets.Delete(t.id)
 	}
 }
 
@@ -181,12 +229,12 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		t.came = time.Now()
+		t.state, t.came, t.left = offered, time.Now(), t.engine.Places().absences.left(t.about.Queue)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
 	}
-	t.scheduleLocked() // if nobody is here for the turn, it ends at once
+	t.scheduleLocked()
 	close(t.decision)
 }
 
@@ -194,9 +242,9 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
 	heir := t.heir
-	if t.err == nil {
+	if t.err == nil && t.state != claimed {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
-		if t.turn != nil { // else decided ends it
+		if t.state == offered { // else decided ends it
 			t.endLocked(t.err)
 		}
 	}
@@ -208,11 +256,14 @@ func (t *Ticket) revoke(cause error) {
 
 // endLocked ends a ticket that nobody has claimed.
 func (t *Ticket) endLocked(why error) {
-	t.err, t.seen = why, time.Now()
-	t.scheduleLocked()
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.report.Absent(t.came)
+		if t.state == offered && t.proven.Load() {
+			t.engine.Places().absences.add(t.about.Queue, time.Since(t.came))
+		}
 	}
+	t.state, t.err, t.seen = over, why, time.Now()
+	t.scheduleLocked()
 	t.report.Waited(&t.about, why)
 	turn := t.turn
 	go func() { // without the lock

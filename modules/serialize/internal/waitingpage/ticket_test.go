@@ -74,15 +74,29 @@ func (q *queue) enter() serializer.Turn {
 	return turn
 }
 
-// asked gives a browser the page. It comes again, and its script asks for the place once.
-func (q *queue) asked() *Ticket {
+// given gives a browser the page.
+func (q *queue) given() *Ticket {
 	q.Helper()
-	t, err := q.join(q.Context(), q.visit(new(request)))
+	t, err := q.join(q.Context(), q.visit(new(request)), false)
 	if err != nil {
 		q.Fatal(err)
 	}
 	q.want(t, errWaiting)
+	t.depart()
+	return t
+}
+
+// proven is given to a browser that sends the cookie back.
+func (q *queue) proven() *Ticket {
+	t := q.given()
 	t.proven.Store(true)
+	return t
+}
+
+// asked gives a browser the page. It comes again, and its script asks for the place once.
+func (q *queue) asked() *Ticket {
+	q.Helper()
+	t := q.proven()
 	q.want(t, errWaiting)
 	if t.await(q.Context(), askTime) {
 		q.Error("the page is to reload before its turn")
@@ -98,28 +112,146 @@ func (q *queue) want(t *Ticket, want error) {
 	}
 }
 
-// Questions do not keep a turn that nobody claims.
-func TestTurnIsNotProlongedForEver(t *testing.T) {
+// Bug: one client idled a queue: the turn of each abandoned place waited for three seconds,
+// and for five if its script went on asking. 20 of them cost the next waiter 82 seconds.
+func TestTurnsThatNobodyClaims(t *testing.T) {
+	const places = 20
+	for name, test := range map[string]struct {
+		browser     func(q *queue) *Ticket
+		asks        time.Duration // how long after each answer; 0: never
+		least, most time.Duration
+	}{
+		"without a cookie": {(*queue).given, 0, 0, 0},
+		"absent":           {(*queue).proven, 0, 7 * time.Second, 7500 * time.Millisecond},
+		"asks at once":     {(*queue).asked, time.Millisecond, 7 * time.Second, 8 * time.Second},
+		"asks slowly":      {(*queue).asked, 2900 * time.Millisecond, 7 * time.Second, 8 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inQueue(t, func(q *queue, inside serializer.Turn) {
+				ctx, stop := context.WithCancel(q.Context())
+				defer stop()
+				for range places {
+					mine := test.browser(q)
+					for range 2 * min(test.asks, 1) { // two tabs
+						go func() {
+							for ctx.Err() == nil {
+								mine.await(ctx, askTime)
+								time.Sleep(test.asks)
+							}
+						}()
+					}
+				}
+				cost := q.idleAfter(inside)
+				if cost < test.least || cost > test.most {
+					q.Errorf("the next one waited for %v; expected %v to %v", cost, test.least, test.most)
+				}
+			})
+		})
+	}
+}
+
+// idleAfter has the turn left, and returns for how long the browsers that wait keep the
+// queue from the next one.
+func (q *queue) idleAfter(inside serializer.Turn) time.Duration {
+	entered := make(chan serializer.Turn)
+	go func() { entered <- q.enter() }()
+	synctest.Wait()
+	left := time.Now()
+	inside.Leave()
+	turn := <-entered
+	defer turn.Leave()
+	return time.Since(left)
+}
+
+// A turn waits for three seconds. After each that nobody has claimed, the next waits half as
+// long, until one is claimed or has been forgotten.
+func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
-		mine := q.asked()
-		ctx, stop := context.WithCancel(q.Context())
-		go func() {
-			for ctx.Err() == nil {
-				mine.await(ctx, askTime)
-				time.Sleep(100 * time.Millisecond)
+		for i, want := range []time.Duration{3000, 1500, 750, 375, -1, 3000, 1500, -2, 3000} {
+			mine := q.asked()
+			if want == -1 {
+				inside.Leave()
+				synctest.Wait()
+				turn, err := mine.claim(q.visit(new(request)))
+				if err != nil {
+					q.Fatal(err)
+				}
+				turn.Leave()
+				q.Release()
+			} else if want == -2 {
+				mine.wait.GiveUp(errAway)
+				time.Sleep(absencesKept)
+				continue
+			} else if idle := q.idleAfter(inside); idle < want*time.Millisecond || idle > (want+10)*time.Millisecond {
+				q.Errorf("turn %d waited for %v; expected %d ms", i, idle, want)
 			}
-		}()
-		entered := make(chan serializer.Turn)
-		go func() { entered <- q.enter() }() // the next one
-		synctest.Wait()
-		left := time.Now()
+			inside = q.enter()
+		}
 		inside.Leave()
-		turn := <-entered
-		if idle := time.Since(left); idle < awayTime || idle > askTime+awayTime {
-			q.Errorf("the turn waits for %v", idle)
+	})
+}
+
+// Bug: a browser whose round trip took longer than a second lost its place. Without
+// JavaScript, it was lost at each reload.
+func TestSlowNetworksKeepTheirPlaces(t *testing.T) {
+	const roundTrip = 3 * time.Second
+	for name, absent := range map[string]time.Duration{"script": roundTrip, "no script": roundTrip + refreshTime} {
+		t.Run(name, func(t *testing.T) {
+			for after := 10 * time.Second; after < 20*time.Second; after += 250 * time.Millisecond { // at all points of a cycle
+				inQueue(t, func(q *queue, inside serializer.Turn) {
+					time.AfterFunc(after+time.Millisecond, inside.Leave)
+					mine := q.given()
+					for {
+						time.Sleep(absent)
+						mine.proven.Store(true)
+						if name == "script" {
+							if !mine.await(q.Context(), askTime) {
+								continue
+							}
+							time.Sleep(absent)
+						}
+						turn, err := mine.claim(q.visit(new(request)))
+						if err == nil {
+							turn.Leave()
+							q.Release()
+						} else if errors.Is(err, errWaiting) {
+							continue
+						} else {
+							q.Errorf("a turn that came after %v: %v", after, err)
+						}
+						break
+					}
+				})
+			}
+		})
+	}
+}
+
+// A browser without the cookie keeps its place for less than ten seconds. Whoever comes with
+// the cookie of a place that was lost need not prove it again.
+func TestCookieProvesTheNextPlace(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		q.given()
+		time.Sleep(10 * time.Second)
+		if _, waiting := q.places.Count("a"); waiting > 0 {
+			q.Error("it has its place after ten seconds")
+		}
+		inside.Leave()
+		inside = q.enter()
+		mine, err := q.join(q.Context(), q.visit(new(request)), true)
+		if err != nil {
+			q.Fatal(err)
+		}
+		q.want(mine, errWaiting)
+		mine.depart()
+		inside.Leave()
+		time.Sleep(time.Second)
+		turn, err := mine.claim(q.visit(new(request)))
+		if err != nil {
+			q.Fatal(err)
 		}
 		turn.Leave()
-		stop()
+		q.Release()
 	})
 }
 
