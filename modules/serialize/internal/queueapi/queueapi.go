@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -109,7 +110,10 @@ type Row struct {
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
 // the widest.
-const maxCell = 80
+const (
+	maxCell = 80
+	minHost = 12
+)
 
 // Rows are the tickets of a queue, in order.
 func Rows(now time.Time, tickets []serializer.TicketState) []Row {
@@ -126,7 +130,7 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 			row.Wait, row.Hold = Age(t.Entered.Sub(t.Arrived)), age
 		}
 		if r := t.Request; r != nil {
-			row.About, row.From, row.TXID = Cut(r.Method+" "+r.Host+r.Path, maxCell), cmp.Or(r.ClientIP, t.Client), r.TXID
+			row.About, row.From, row.TXID = about(r), cmp.Or(r.ClientIP, t.Client), r.TXID
 		}
 		if r, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && r.PastHoldTimeout() {
 			row.Revoked = ", past hold_timeout"
@@ -137,6 +141,14 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 		rows[i] = row
 	}
 	return rows
+}
+
+// about is the method and the address of a request. Of a long address, the host is cut first:
+// the path says more.
+func about(r *serializer.Request) string {
+	method := Cut(r.Method, 16) + " "
+	path := Cut(r.Path, maxCell-len(method)-minHost)
+	return method + Cut(r.Host, maxCell-utf8.RuneCountInString(method+path)) + path
 }
 
 // StateText is the ticket's state, since when, and why its turn should be over, if it should.

@@ -22,13 +22,17 @@ func TestName(t *testing.T) {
 	}
 }
 
-// A text that a client chose makes no table wide. The name in logs stays whole.
+// A text that a client chose makes no table wide. The name in logs stays whole. Bug: the path
+// was cut off, not the host.
 func TestRowsAreNarrow(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	request := &serializer.Request{Method: long, Host: long, Path: long, ClientIP: long, TXID: long}
 	row := Rows(time.Now(), []serializer.TicketState{{Request: request}})[0]
 	if n := utf8.RuneCountInString(row.About); n > maxCell {
 		t.Errorf("a cell has %d characters; expected at most %d", n, maxCell)
+	}
+	if !strings.Contains(row.About, "…"+strings.Repeat("x", maxCell/2)) {
+		t.Errorf("a cell is %s; expected a short host, and the path", row.About)
 	}
 	if request.Path != long || row.TXID != long {
 		t.Errorf("the path became %s, the name in logs %s", request.Path, row.TXID)
