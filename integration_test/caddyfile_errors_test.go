@@ -29,6 +29,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `engine`, `engine: no value; expected a name: file, memory`},
 		{"serialize", "engine file {\nsync on\n}", `engine file: unexpected "sync"; it has no options`},
 		{"serialize", `engine consul`, `engine "consul": there is none of this name; expected one of file, memory`},
+		{"serialize", `engine redis://:secret@a`, `engine (not shown, since it may have a password): there is none of this name; expected one of file, memory`},
 		{"serialize", `error_code 600`, `error_code 600: expected a status from 400 to 599`},
 		{"serialize", `error_code busy`, `error_code "busy": expected a status from 400 to 599`},
 		{"serialize", `error_response text/plain ""`, `error_response: expected a MIME type and a body; leave both blank to take an earlier one back`},

@@ -34,7 +34,7 @@ type Table[T any] []Subdirective[T]
 // is the name of the directive, for errors.
 func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
 	if d.NextArg() {
-		return d.Errf("%s: unexpected argument %q; expected a block", of, d.Val())
+		return d.Errf("%s: unexpected argument %s; expected a block", of, Quoted(d.Val()))
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		if err := t.parse(d, of, settings); err != nil {
@@ -56,7 +56,15 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 	if len(names) > 1 {
 		expected = "one of " + expected
 	}
-	return d.Errf("%s: unknown subdirective %q; expected %s", of, d.Val(), expected)
+	return d.Errf("%s: unknown subdirective %s; expected %s", of, Quoted(d.Val()), expected)
+}
+
+// Quoted quotes a text for an error, unless it may be a URL or a login with a password.
+func Quoted(text string) string {
+	if strings.Contains(text, "://") || strings.Contains(text, "@") {
+		return "(not shown, since it may have a password)"
+	}
+	return strconv.Quote(text)
 }
 
 // Value parses the only value of a subdirective. It may be empty if it is quoted.
@@ -80,6 +88,21 @@ func OnText[T any](name, expected string, field func(T) *string) Subdirective[T]
 			err = d.Errf("%s: empty; expected %s", name, expected)
 		}
 		return err
+	})
+}
+
+// OnSecret is OnText for a value of which errors show nothing.
+func OnSecret[T any](name, expected string, field func(T) *string) Subdirective[T] {
+	return On(name, func(settings T, d *caddyfile.Dispenser) error {
+		switch values := d.RemainingArgs(); {
+		case len(values) != 1:
+			return d.Errf("%s: found %d values; expected %s", name, len(values), expected)
+		case values[0] == "":
+			return d.Errf("%s: empty; expected %s", name, expected)
+		default:
+			*field(settings) = values[0]
+			return nil
+		}
 	})
 }
 

@@ -28,13 +28,17 @@ func TestCaddyfile(t *testing.T) {
 		"unknown":                 {one + "timeout 3s", "", `engine etcd: unknown subdirective "timeout"; expected one of endpoints, namespace, ttl, username, password, tls, at Testfile:3`},
 		"no duration":             {one + "ttl soon", "", `ttl "soon": expected a duration`},
 		"two namespaces":          {one + "namespace a b", "", `namespace: unexpected "b" after "a"`},
+		// Bug: errors showed what may have a password.
+		"a password of two words": {one + "password a hunter", "", "password: found 2 values"},
+		"a login on a line":       {one + "username u hunter", "", "username: found 2 values"},
+		"a URL on its own":        {"https://u:hunter@a", "", "unknown subdirective (not shown, since it may have a password)"},
 		"tls, argument":           {one + "tls on", "", `tls: unexpected argument "on"`},
 		"tls, unknown":            {one + "tls {\nverify off\n}", "", `tls: unknown subdirective "verify"; expected one of ca, cert, key, server_name, at Testfile:4`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := new(Engine)
 			err := e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("etcd {\n" + test.caddyfile + "\n}"))
-			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:")) {
+			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") || strings.Contains(err.Error(), "hunter")) {
 				t.Fatalf("got %v; expected %s", err, test.err)
 			}
 			if got, _ := json.Marshal(e); err == nil && string(got) != test.json {
@@ -47,6 +51,7 @@ func TestCaddyfile(t *testing.T) {
 func TestProvision(t *testing.T) {
 	t.Setenv("ETCD_ENDPOINTS", "http://a/ http://[::1] http://b:1")
 	t.Setenv("ETCD_PASSWORD", "secret")
+	t.Setenv("ETCD_URL", "https://u:secret@a:2379")
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -57,12 +62,12 @@ func TestProvision(t *testing.T) {
 		"from environment":    {`{"endpoints":["{env.ETCD_ENDPOINTS}"],"username":"u","password":"{env.ETCD_PASSWORD}"}`, ""}, // with the default port
 		"https":               {`{"endpoints":["HTTPS://a"],"tls":{}}`, ""},
 		"no endpoints":        {`{}`, "endpoints: none; expected at least one"},
-		"bad endpoint":        {`{"endpoints":["a"]}`, `endpoints "a": expected a URL`},
+		"bad endpoint":        {`{"endpoints":["a"]}`, "endpoints: expected a URL such as"},
 		"mixed":               {`{"endpoints":["http://a","HTTPS://b"]}`, "expected all http or all https"}, // bug: only lower case was https
 		"no such environment": {`{"endpoints":["http://a"],"username":"u","password":"{env.NO_SUCH_PASSWORD}"}`, "password: evaluated placeholder"},
 		"no such file":        {`{"endpoints":["http://a"],"username":"u","password":"{file.` + dir + `/none}"}`, "password: "},
 		"half a login":        {`{"endpoints":["http://a"],"username":"u"}`, "username and password"},
-		"other scheme":        {`{"endpoints":["ftp://a"]}`, `endpoints "ftp://a": expected a URL`},
+		"other scheme":        {`{"endpoints":["ftp://a"]}`, "endpoints: expected a URL such as"},
 		"path":                {`{"endpoints":["http://a/b"]}`, "expected a URL"},
 		"short ttl":           {`{"endpoints":["http://a"],"ttl":1000000}`, "ttl 1ms: expected whole seconds from 2s to 1h"},
 		"long ttl":            {`{"endpoints":["http://a"],"ttl":7200000000000}`, "ttl 2h0m0s: expected"},
@@ -72,8 +77,13 @@ func TestProvision(t *testing.T) {
 		"no ca":               {`{"endpoints":["https://a"],"tls":{"ca":"` + dir + `/none.pem"}}`, "tls ca: open"},
 		"empty ca":            {`{"endpoints":["https://a"],"tls":{"ca":"` + empty + `"}}`, "found no certificate"},
 		"no cert":             {`{"endpoints":["https://a"],"tls":{"cert":"` + empty + `","key":"` + empty + `"}}`, "tls cert"},
-		"bad namespace":       {`{"endpoints":["http://a"],"namespace":"/"}`, "namespace"},
-		"namespace of pauses": {`{"endpoints":["http://a"],"namespace":"x/!pause"}`, "expected none with /!"}, // bug: x logged its tickets as bad pauses
+		// Bug: these were quoted, with what is secret in them.
+		"an endpoint's password":      {`{"endpoints":["{env.ETCD_URL}"]}`, "endpoints: expected a URL such as"},
+		"an unreadable one":           {`{"endpoints":["https://u:secret%zz@a"]}`, "endpoints: expected a URL such as"},
+		"a password with braces":      {`{"endpoints":["http://a"],"username":"u","password":"{secret}"}`, "password: unrecognized placeholder; expected"},
+		"a key's text in place of it": {`{"endpoints":["https://a"],"tls":{"cert":"a","key":"-----BEGIN PRIVATE KEY-----\nsecret"}}`, "tls key: expected the path"},
+		"bad namespace":               {`{"endpoints":["http://a"],"namespace":"/"}`, "namespace"},
+		"namespace of pauses":         {`{"endpoints":["http://a"],"namespace":"x/!pause"}`, "expected none with /!"}, // bug: x logged its tickets as bad pauses
 	} {
 		t.Run(name, func(t *testing.T) {
 			var e Engine
@@ -81,7 +91,7 @@ func TestProvision(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := e.Provision(caddy.Context{})
-			if (err == nil) != (test.err == "") || (err != nil && !strings.Contains(err.Error(), test.err)) {
+			if (err == nil) != (test.err == "") || (err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "secret"))) {
 				t.Fatalf("got %v, want %q", err, test.err)
 			}
 			if strings.Contains(e.Key(""), "secret") || (err == nil) != strings.HasPrefix(e.Key(""), "etcd:orderly/:") {

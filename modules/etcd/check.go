@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-const wantEndpoint = "a URL such as https://10.0.0.1:2379"
+const wantEndpoint = "a URL such as https://10.0.0.1:2379, and the options username and password"
 
 // check returns an error for invalid settings. Placeholders have been replaced, and
 // endpoints are normalized.
@@ -34,12 +34,12 @@ func (e *Engine) check() error {
 }
 
 // normalized adds the default port to an endpoint, removes a trailing slash, and writes the
-// scheme in lower case.
+// scheme in lower case. Errors do not quote the endpoint: it may have a password.
 func normalized(endpoint string) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
 		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", fmt.Errorf("endpoints %q: expected %s", endpoint, wantEndpoint)
+		return "", errors.New("endpoints: expected " + wantEndpoint)
 	}
 	u.Path = ""
 	if u.Port() == "" {

@@ -9,7 +9,7 @@ import (
 )
 
 var subdirectives = directive.Table[*Engine]{
-	directive.OnText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
+	directive.OnSecret("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
 	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
 	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
@@ -60,7 +61,7 @@ func checkEngineName(name string) error {
 		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; in a checkout, run go build ./modules/%s/cmd/caddy; "+
 			"elsewhere, xcaddy build --with %s --with %s", name, name, orderlyModule, module)
 	}
-	return fmt.Errorf("engine %q: there is none of this name; expected one of %s", name, strings.Join(engineNames(), ", "))
+	return fmt.Errorf("engine %s: there is none of this name; expected one of %s", directive.Quoted(name), strings.Join(engineNames(), ", "))
 }
 
 // engineNames lists the engines that this Caddy was built with.
@@ -167,7 +168,7 @@ func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
 	name := d.Val()
 	if d.NextArg() || d.NextBlock(d.Nesting()) {
-		return d.Errf("engine %s: unexpected %q; it has no options", name, d.Val())
+		return d.Errf("engine %s: unexpected %s; it has no options", name, directive.Quoted(d.Val()))
 	}
 	return nil
 }

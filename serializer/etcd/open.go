@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,6 +50,8 @@ func Open(o Options) (*Store, error) {
 	switch {
 	case len(o.Endpoints) == 0:
 		return nil, errors.New("opening etcd store: no endpoints")
+	case slices.ContainsFunc(o.Endpoints, func(url string) bool { return strings.Contains(url, "@") }): // errors and logs show them
+		return nil, errors.New("opening etcd store: an endpoint has a username; expected Options.Username and Password")
 	case lease.CheckTTL(o.TTL) != nil || o.TTL%time.Second != 0:
 		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from 2s to 1h", o.TTL)
 	}

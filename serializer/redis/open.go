@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,6 +54,8 @@ func Open(o Options) (*Store, error) {
 	switch {
 	case len(o.Addresses) == 0:
 		return nil, errors.New("opening Redis store: no addresses")
+	case slices.ContainsFunc(o.Addresses, func(a string) bool { return strings.ContainsAny(a, "@/") }): // errors and logs show them
+		return nil, errors.New("opening Redis store: expected addresses as host:port, and Options.Username and Password")
 	case strings.ContainsAny(o.Namespace, "{}"):
 		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}

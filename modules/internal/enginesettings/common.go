@@ -41,8 +41,8 @@ func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T
 	return append(table,
 		directive.OnText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
 		directive.On("ttl", TTL(func(e T) *caddy.Duration { return &of(e).TTL })),
-		directive.OnText("username", "a name", func(e T) *string { return &of(e).Username }),
-		directive.OnText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
+		directive.OnSecret("username", "a name", func(e T) *string { return &of(e).Username }),
+		directive.OnSecret("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
 			func(e T) *string { return &of(e).Password }),
 		directive.On("tls", ParseTLS(func(e T) **TLS { return &of(e).TLS })))
 }

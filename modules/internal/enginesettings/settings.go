@@ -3,6 +3,7 @@
 package enginesettings
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -49,12 +50,16 @@ type Setting struct {
 	Text *string
 }
 
-// Expand replaces the placeholders in settings. One without a value is an error.
+// Expand replaces the placeholders in settings. One without a value is an error. Braces of another
+// kind may be a part of a password, so the error does not show them.
 func Expand(settings ...Setting) error {
 	repl := caddy.NewReplacer()
 	for _, s := range settings {
 		var err error
 		if *s.Text, err = repl.ReplaceOrErr(*s.Text, true, true); err != nil {
+			if !strings.Contains(err.Error(), "{env.") && !strings.Contains(err.Error(), "{file.") {
+				err = errors.New("unrecognized placeholder; expected one such as {env.NAME} or {file.PATH}, or \\{ for a brace")
+			}
 			return fmt.Errorf("%s: %w", s.Name, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
@@ -45,9 +46,18 @@ func ParseTLS[T any](field func(T) **TLS) func(T, *caddyfile.Dispenser) error {
 	}
 }
 
-// Check returns an error if only one of two settings is there that belong together.
+// Check returns an error if only one of two settings is there that belong together, or one has
+// the text of a file, perhaps a key, in place of its path.
 func (t *TLS) Check() error {
-	if t != nil && (t.Cert == "") != (t.Key == "") {
+	if t == nil {
+		return nil
+	}
+	for _, s := range t.settings() {
+		if strings.Contains(*s.Text, "-----BEGIN") {
+			return fmt.Errorf("%s: expected the path of a PEM file, not its text", s.Name)
+		}
+	}
+	if (t.Cert == "") != (t.Key == "") {
 		return errors.New("tls: expected cert and key, both or neither")
 	}
 	return nil
