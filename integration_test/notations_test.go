@@ -101,11 +101,25 @@ func TestTrustTraceparent(t *testing.T) {
 		}
 	}
 	checkAdopted(t, c.askNotations("Traceparent", good, "Traceparent", good), "", "", "")
-	if n := c.askNotations("Traceparent", "nonsense", "Tracestate", "a=b"); n.header != "a=b" {
-		t.Errorf("header fields are %q; expected no traceparent, and tracestate as it was", n.header)
-	}
-	untrusted := start(t, setup{site: "unique_ids {\ntrust traceparent\n}\nrespond " + tellNotations})
+	untrusted := start(t, setup{site: "unique_ids {\ntrust traceparent\n}\nrespond " + tellNotations + "{header.tracestate}"})
 	checkAdopted(t, untrusted.askNotations("Traceparent", good), "", "", "")
+	// Bug: the state of a trace that was not adopted went on beside the new trace.
+	for _, test := range []struct {
+		site   *caddy
+		header []string
+		want   string // of both fields
+	}{
+		{c, []string{"Traceparent", good}, good + "a=b"},
+		{c, []string{"Traceparent", "ff" + good[2:]}, ""},
+		{c, []string{"Traceparent", good, "Traceparent", good}, ""},
+		{c, []string{"Tracestate", "c=d"}, ""},
+		{c, nil, ""},
+		{untrusted, []string{"Traceparent", good}, ""},
+	} {
+		if n := test.site.askNotations(append(test.header, "Tracestate", "a=b")...); n.header != test.want {
+			t.Errorf("with %q, traceparent and tracestate are %q; expected %q", test.header, n.header, test.want)
+		}
+	}
 }
 
 // checkAdopted checks whether the trace was adopted. Then the txid and the UUID
@@ -142,23 +156,37 @@ func (n told) wantOwnID(t *testing.T) {
 	}
 }
 
-// A trusted ID that is a txid or a UUIDv7 is also used in the other notations. Bug: the
-// flag for random bits was set, although nobody knows whether they are random.
+// A trusted ID that is a txid of about now or a UUIDv7 is also used in the other notations.
+// Bug: the flag for random bits was set, although nobody knows whether they are random. Bug: an
+// ID of another kind that looks like a txid gave UUIDs a time years away, and a UUIDv7 in upper
+// case was only a text.
 func TestTrustedTXIDInOtherNotations(t *testing.T) {
 	t.Parallel()
 	c := idsSite(t, "trust X-Request-Id", tellNotations)
-	txid, uuid := uniqueid.NewTXID().String(), uniqueid.NewUUIDv7().String()
-	for value, flags := range map[string]string{txid: "01", uuid: "01", "any-text": "03"} {
+	txidOf := func(age time.Duration) string { return uniqueid.MakeTXID(time.Now().Add(-age), 1).String() }
+	txid, early, late := uniqueid.NewTXID().String(), txidOf(23*time.Hour), txidOf(-23*time.Hour)
+	uuid, upper := uniqueid.NewUUIDv7().String(), strings.ToUpper(uniqueid.NewUUIDv7().String())
+	old := uniqueid.MakeTXID(time.Unix(1e9, 0), 1).UUIDv7(1).String()
+	for value, flags := range map[string]string{
+		txid: "01", early: "01", late: "01", uuid: "01", upper: "01", old: "01", "any-text": "03",
+		"dc5lc7t1mb1h1o80nrng": "03", txidOf(25 * time.Hour): "03", txidOf(-25 * time.Hour): "03",
+		"4bf92f3577b34da6a3ce929d0e0e4736": "03", strings.ReplaceAll(uuid, "-", ""): "03",
+	} {
 		n := c.askNotations("X-Request-Id", value)
 		if n.wantTraceparent(t, n.trace, flags); n.txid != value {
 			t.Errorf("the txid is %s; expected %s", n.txid, value)
 		}
 		switch value {
-		case txid:
+		case txid, early, late:
 			n.wantOneID(t)
-		case uuid:
-			if n.uuid != uuid || n.trace != strings.ReplaceAll(uuid, "-", "") {
-				t.Errorf("of the ID %s the notations are %+v", uuid, n)
+		case uuid, upper, old:
+			if want := strings.ToLower(value); n.uuid != want || n.trace != strings.ReplaceAll(want, "-", "") {
+				t.Errorf("of the ID %s the notations are %+v", value, n)
+			}
+		default:
+			own, err := uniqueid.ParseUUIDv7(n.uuid)
+			if age := time.Since(own.Time()).Abs(); err != nil || age > time.Minute || own.TraceID().String() != n.trace {
+				t.Errorf("of the text %s, the notations are %+v", value, n)
 			}
 		}
 	}

@@ -2,18 +2,19 @@
 package throttle
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 )
 
-// interval is the time between two log entries of the same key.
-const interval = time.Second
-
-// Throttle allows one log entry a second for each key. Events in between share the next
-// entry. It is safe for concurrent use, and the zero value is ready to use.
+// Throttle allows one log entry in each interval for each key. Events in between share the
+// next entry. It is safe for concurrent use, and the zero value is ready to use.
 type Throttle[K comparable] struct {
+	// Interval is the time between two log entries of the same key. Default: a second.
+	Interval time.Duration
+
 	mu   sync.Mutex
 	keys map[K]*pending // of which an entry was written less than an interval ago
 }
@@ -41,7 +42,7 @@ func (t *Throttle[K]) add(key K, count int, write func(count int)) {
 	}
 	t.keys[key] = new(pending)
 	t.mu.Unlock()
-	time.AfterFunc(interval, func() { t.end(key) })
+	time.AfterFunc(cmp.Or(t.Interval, time.Second), func() { t.end(key) })
 	write(count)
 }
 

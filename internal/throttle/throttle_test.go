@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"cmp"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -11,8 +12,14 @@ import (
 
 // Bug: what had happened after an entry was written only if it happened again.
 func TestThrottle(t *testing.T) {
+	for _, interval := range []time.Duration{0, time.Minute} {
+		testThrottle(t, &throttle.Throttle[string]{Interval: interval}, cmp.Or(interval, time.Second))
+	}
+}
+
+func testThrottle(t *testing.T, events *throttle.Throttle[string], interval time.Duration) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var events throttle.Throttle[string]
 		type entry struct {
 			event string
 			count int
@@ -26,9 +33,9 @@ func TestThrottle(t *testing.T) {
 			{0, "a1", []entry{{"a1", 1}}},
 			{0, "a2", nil},
 			{0, "b1", []entry{{"b1", 1}}}, // keys do not silence each other
-			{time.Second - 1, "a3", nil},
+			{interval - 1, "a3", nil},
 			{2, "a4", []entry{{"a3", 2}}},
-			{time.Second, "a5", []entry{{"a4", 1}}},
+			{interval, "a5", []entry{{"a4", 1}}},
 			{time.Hour, "a6", []entry{{"a5", 1}, {"a6", 1}}},
 			{0, "a7", nil},
 			{0, "", []entry{{"a7", 1}}},

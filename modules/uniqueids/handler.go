@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -14,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -57,13 +59,15 @@ type Handler struct {
 	Shards int `json:"shards,omitempty"`
 
 	// The name of a request header that carries the caller's ID. If the peer is a trusted
-	// proxy of the server, a value of 1 to 128 characters of `[A-Za-z0-9._@-]` becomes
-	// `{http.request.txid}`. Any other value is removed from the request. With
-	// `traceparent`, the trace ID and the flags of W3C Trace Context are adopted; the
-	// txid and the UUIDv7 stay the request's own. Default: none.
+	// proxy of the server, a value of 1 to 128 characters of `[A-Za-z0-9._@:=+/-]` becomes
+	// `{http.request.txid}`. Any other value is removed from the request, and the log says
+	// why, once a minute at most. With `traceparent`, the trace ID and the flags of W3C
+	// Trace Context are adopted; the txid and the UUIDv7 stay the request's own. The
+	// `tracestate` of a trace that is not adopted is removed. Default: none.
 	Trust string `json:"trust,omitempty"`
 
 	logger        *zap.Logger
+	dropped       throttle.Throttle[bool] // log entries, by whether the peer is trusted
 	byPlaceholder map[string]newID
 	storage       certmagic.Storage // of its call numbers
 	storageKey    string            // by which they are in the pool; "" until it has them
@@ -84,7 +88,7 @@ const (
 
 // Provision checks the settings and opens the generators.
 func (u *Handler) Provision(ctx caddy.Context) error {
-	u.logger = ctx.Logger()
+	u.logger, u.dropped.Interval = ctx.Logger(), time.Minute
 	u.Layout = cmp.Or(u.Layout, uniqueid.Classic.String())
 	u.Node = cmp.Or(u.Node, nodeAuto)
 	u.Shards = cmp.Or(u.Shards, 1)

@@ -10,9 +10,11 @@ import (
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
-// traceparentField is the request header field of W3C Trace Context, as net/http
-// writes it.
-const traceparentField = "Traceparent"
+// The request header fields of W3C Trace Context, as net/http writes them.
+const (
+	traceparentField = "Traceparent"
+	tracestateField  = "Tracestate"
+)
 
 // trace is what is known of the trace that a request belongs to.
 //
@@ -42,6 +44,15 @@ func (ids *requestIDs) Trace() uniqueid.TraceContext {
 		}
 	}
 	return t.used
+}
+
+// dropOldState removes the state of the caller's trace, unless the request belongs to that
+// trace. It must be called before the next handler: a proxy copies the header before it asks
+// for the new trace.
+func (ids *requestIDs) dropOldState(header http.Header) {
+	if ids.trace.received.IsZero() && spanOf(ids.ctx, header).IsZero() {
+		header.Del(tracestateField)
+	}
 }
 
 // spanOf returns the trace context of Caddy's own span, zero if tracing has not begun. That
