@@ -15,7 +15,7 @@ var Forever = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
 // Pause pauses a queue until a moment of the wall clock, when the pause ends by itself.
 // The zero time means until the queue is resumed. Another pause of the same name replaces
 // the end. A name that ends in * stands for all queues whose names begin so, also for
-// those that have no ticket yet.
+// those that have no ticket yet. It has at most 80 bytes before the *: longer names are cut.
 //
 // Nobody enters a paused queue. Its holders finish, and all others keep their tickets and
 // their order. Timeouts keep running. A pause applies to every process that shares the
@@ -79,9 +79,13 @@ func (e *Engine) pausesOf(name string) []string {
 
 // pauseEnd returns the end of a requested pause, in UTC and cut to microseconds.
 func pauseEnd(name string, until time.Time) (time.Time, error) {
+	start, all := strings.CutSuffix(name, "*")
 	switch {
 	case name == "":
 		return until, errors.New("a queue without a name cannot be paused")
+	case all && len(start) > keptQueueName:
+		return until, fmt.Errorf("pausing queues %q: the name is longer than %d bytes and a *, and those of long queues are cut there; "+
+			"pause fewer bytes and a *, or each queue by its whole name", name, keptQueueName)
 	case until.IsZero() || until.After(Forever):
 		return Forever, nil
 	case !until.After(time.Now()):

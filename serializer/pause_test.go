@@ -1,6 +1,7 @@
 package serializer_test
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,15 +51,18 @@ func TestPauseEndsByItself(t *testing.T) {
 }
 
 // A pause that would be over at once is refused: somebody mistook the time. So is one of no
-// queue.
+// queue. Bug: a pause of a name with more than 80 bytes before its * also paused other queues
+// whose long names begin with the same 80.
 func TestWrongPauses(t *testing.T) {
 	e := newMemory()
 	defer e.Close()
-	for name, until := range map[string]time.Time{"a_": time.Now().Add(-time.Second), "": {}} {
+	for name, until := range map[string]time.Time{"a_": time.Now().Add(-time.Second), "": {}, strings.Repeat("a", 81) + "*": {}} {
 		if err := e.Pause(t.Context(), name, until); err == nil {
 			t.Errorf("pausing %q until %s is no error", name, until)
 		}
 	}
+	pause(t, e, strings.Repeat("b", 80)+"*")
+	resume(t, e, strings.Repeat("b", 80)+"*")
 	if err := e.Pause(t.Context(), "a_", serializer.Forever.Add(time.Hour)); err != nil {
 		t.Errorf("a pause beyond all times: %v", err)
 	}

@@ -70,7 +70,8 @@ func escapeQueueName(text string) string {
 }
 
 // QueueNames returns the name, with a * at the end, that stands for all queues whose texts
-// begin with a text; see [Matches].
+// begin with a text; see [Matches]. Of queues whose names were cut, it is exact up to 80
+// bytes: a longer one stands for all that may begin so.
 func QueueNames(start string) string { return escapeQueueName(start) + "*" }
 
 // Matches reports whether a name stands for a queue. One that ends in * stands for all
@@ -78,7 +79,7 @@ func QueueNames(start string) string { return escapeQueueName(start) + "*" }
 func Matches(name, queue string) bool {
 	start, all := strings.CutSuffix(name, "*")
 	kept, _, isCut := strings.Cut(queue, cutMark)
-	return queue == name || all && (strings.HasPrefix(queue, start) || isCut && strings.HasPrefix(start, kept))
+	return queue == name || all && (strings.HasPrefix(queue, start) || isCut && len(start) > keptQueueName && strings.HasPrefix(start, kept))
 }
 
 func mustEscape(c byte) bool {

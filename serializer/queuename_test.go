@@ -28,12 +28,15 @@ func TestQueueNames(t *testing.T) {
 	for _, c := range []struct{ start, rest string }{
 		{"", "a"}, {"a_", ""}, {"a/", "b"}, {"p00001", ""}, {"p00001", "b_"}, {"p0000", "1"}, {"0000", "1b"},
 		{long, "b_"}, {long, strings.Repeat("b", 100)}, {long + long, "b"}, {long + "/" + long, "b"},
+		{long[:77] + "é", long}, {long[:76] + "é", long}, {long[:78], "é" + long}, {long[:79], "é" + long}, {long[:80], "é" + long},
 	} {
 		if queue := serializer.QueueName(c.start + c.rest); !serializer.Matches(serializer.QueueNames(c.start), queue) {
 			t.Errorf("the name of all queues that begin with %q does not match %q", c.start, queue)
 		}
 	}
-	for start, queue := range map[string]string{"a_": "a", "p00001b": "p00001", long + "c": long + "b_", "x" + long: long + long} {
+	for start, queue := range map[string]string{"a_": "a", "p00001b": "p00001", long + "c": long + "b_", "x" + long: long + long,
+		// Bug: the name of 79 bytes stood for those that an escape was cut off at the 78th.
+		long[:79]: long[:78] + strings.Repeat("é", 50), long[:80]: long[:79] + strings.Repeat("é", 50)} {
 		if queue = serializer.QueueName(queue); serializer.Matches(serializer.QueueNames(start), queue) {
 			t.Errorf("the name of all queues that begin with %q matches %q", start, queue)
 		}
