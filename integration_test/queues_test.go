@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Whatever value a placeholder in the prefix has, the lock file stays in the directory,
@@ -69,6 +70,76 @@ func TestUnknownPlaceholderInPrefix(t *testing.T) {
 	if files := lockFiles(t, c.dir); len(files) != 1 || !strings.HasPrefix(files[0], "x__0000") {
 		t.Errorf("lock files %q, want one of x__", files)
 	}
+}
+
+// Bug: one site had a queue for each spelling of its host, so two requests were inside. A
+// pause of another spelling than the queue's was accepted, and paused nothing.
+func TestSpellingsOfHost(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, engine string) {
+		allVersions(t, func(t *testing.T, client *http.Client) {
+			c := start(t, setup{tls: true, site: behindQueue("prefix site_{host}_\nengine " + engine)})
+			var answers []<-chan testcaddy.Answer
+			for i, host := range []string{"localhost", "LOCALHOST", "LocalHost"} {
+				url := strings.Replace(c.url, "localhost", host, 1) + fmt.Sprintf("/?name=%d&gate", i)
+				answers = append(answers, inBackground(func() testcaddy.Answer { return do(client, "GET", url, "") }))
+				c.awaitQueue("site_localhost_", 1, i)
+			}
+			if queues := c.queues(); len(queues) != 1 {
+				t.Errorf("the queues are %+v", queues)
+			}
+			c.order("site_LocalHost_", "pause").Want(t, http.StatusNotFound)
+			c.pause("site_localhost_", "0")
+			c.resume("site_localhost_")
+			for i := range answers {
+				c.Open(fmt.Sprint(i))
+			}
+			c.wantServed(answers...)
+			c.WantOrder("0", "1", "2")
+		})
+	})
+}
+
+// Bug: session cookies and other credentials stood in the names of queues: in files, lists
+// and the log beside Caddy's REDACTED, and in traces and metrics.
+func TestCredentialsAppearNowhere(t *testing.T) {
+	t.Parallel()
+	const cookie, password = "let-me-in-4711", "Bearer another-secret-4712"
+	const name = "s_9189cd69629a34ea_2cdcfe09804dca6d_" // printf %s "$value" | sha256sum | cut -c1-16
+	header := []string{"Cookie", "session=" + cookie, "Authorization", password}
+	eachEngine(t, func(t *testing.T, engine string) {
+		c := start(t, setup{
+			global: "debug\nmetrics", env: map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"},
+			site: "unique_ids\nlog\ntracing\nserialize_status /queues\n" + strings.Replace(behindQueue(
+				"prefix s_{cookie.session}_{header.Authorization}_\nqueue_length 1\nengine "+engine), "X-Token ", "X-Queue {http.serialize.queue}\nheader_up X-Token ", 1),
+		})
+		holder := c.getting("/?name=holder&gate", header...)
+		c.awaitQueue(name, 1, 0)
+		waiter := c.getting("/?name=waiter", header...)
+		c.awaitQueue(name, 1, 1)
+		c.get("/", header...).Want(t, http.StatusServiceUnavailable)
+		c.pause(name, "1h")
+		c.resume(name)
+		seen := []string{
+			c.Ask("/serialize/queues"), c.Ask("/metrics"), c.get("/queues").Want(t, http.StatusOK).Text,
+			strings.Join(fileNames(t, c.dir), "\n"),
+		}
+		c.release(holder)
+		c.wantServed(waiter)
+		seen = append(seen, c.Visit("holder").Header.Get("X-Queue"))
+		c.awaitEntries("handled request", 4)
+		wait.Until(t, "all spans are exported", func() bool { return strings.Count(c.Log.String(), `"Name":"serialize.wait"`) >= 2 })
+		seen = append(seen, c.Log.String())
+		for i, text := range seen {
+			if strings.Contains(text, cookie) || strings.Contains(text, "another-secret") {
+				t.Errorf("a credential is in text %d:\n%s", i, text)
+			}
+			if metrics, files := i == 1, i == 3; !metrics && !(files && engine == "memory") && !strings.Contains(text, name) {
+				t.Errorf("text %d does not have the queue's name:\n%s", i, text)
+			}
+		}
+		c.order("s_"+cookie+"__", "pause").Want(t, http.StatusNotFound)
+	})
 }
 
 // One queue is the same directory and the same prefix, whatever the site, the

@@ -16,7 +16,7 @@ func TestTheLatestWins(t *testing.T) {
 	inside := k.Next("documents/a")
 	waiting := save("documents/a", 1)
 	k.awaitTickets(t, "document_a_", 2)
-	last := save("documents/a", 2)
+	last := save("Documents/a/", 2) // bug: it took no ticket, though the application may take it for the same
 	want(t, waiting, 409, "")
 	other := save("documents/b", 0) // of another document
 	k.Next("documents/b").Leave()

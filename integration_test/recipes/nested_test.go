@@ -16,7 +16,7 @@ func TestFairShares(t *testing.T) {
 		for range crowd {
 			answers = append(answers, k.get(t, "flood", "X-Api-Key", "flood"))
 		}
-		k.awaitTickets(t, "share_flood_", crowd)
+		k.awaitTickets(t, "share_d8864644c15d33be_", crowd) // the key's hash
 		k.awaitTickets(t, "app_", 1)
 		answers = append(answers, k.get(t, "quiet", "X-Api-Key", key))
 		k.awaitTickets(t, "share_", crowd+1)

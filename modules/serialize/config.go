@@ -9,7 +9,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -47,7 +49,8 @@ type Handler struct {
 	Path string `json:"path,omitempty"`
 
 	// Begins the names of the lock files, and so names the queue. May contain
-	// placeholders. Default: `serializer_`.
+	// placeholders: hosts count in any case, and credentials are hashed. Default:
+	// `serializer_`.
 	Prefix string `json:"prefix,omitempty"`
 
 	// The request methods that pass without waiting. Default: none.
@@ -118,12 +121,10 @@ type Handler struct {
 
 	engine       *engineRef
 	module       EngineModule
-	placeholders bool   // the prefix has some
-	queue        string // the queue's name, if the prefix has no placeholders
+	prefix       *queuename.Prefix
 	rule, shared serializer.Rule
 	ruleText     string // the settings that say who may be inside together
 	capacity     int    // how many may be inside; 0 is not known
-	names        string // of its queue, or with placeholders, of all its queues: it ends in *
 	limit        int    // how many may be inside, readers or others; 0 is no limit
 	report       *telemetry.Reporter
 	ctx          caddy.Context
@@ -180,14 +181,17 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
+	if joined := s.prefix.Joined(); joined != "" {
+		ctx.Logger().Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
+			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
+	}
 	registered.handlers.Store(s, true)
 	return nil
 }
 
 // derive computes what follows from the settings.
 func (s *Handler) derive() {
-	s.placeholders = strings.Contains(s.Prefix, "{")
-	s.queue, s.names = serializer.QueueName(s.Prefix), namesWith(s.Prefix)
+	s.prefix, _ = queuename.Parse(s.Prefix) // checkPrefix has done that
 	s.rule, s.shared = s.engineRules()
 	s.limit = s.rule.Capacity()
 	s.ruleText, s.capacity = "concurrency "+strconv.Itoa(s.Concurrency), s.Concurrency

@@ -83,7 +83,7 @@ func TestStackOfOneWhoWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = s.Cleanup() }()
-		turn, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.queue})
+		turn, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,9 +65,9 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 		}
 	}
 	for _, s := range configured {
-		if !s.placeholders && !listed[s.names] {
-			listed[s.names] = true
-			states = append(states, serializer.QueueState{Prefix: s.names, PausedUntil: e.PausedUntil(s.names), Tickets: none})
+		if !s.prefix.Many() && !listed[s.prefix.Names] {
+			listed[s.prefix.Names] = true
+			states = append(states, serializer.QueueState{Prefix: s.prefix.Names, PausedUntil: e.PausedUntil(s.prefix.Names), Tickets: none})
 		}
 	}
 	if len(states) == 0 && err != nil {

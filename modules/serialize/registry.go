@@ -15,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -36,7 +37,7 @@ type registry struct {
 var registered = registry{engines: caddy.NewUsagePool()}
 
 // covers reports whether a queue is one of the handler's.
-func (s *Handler) covers(queue string) bool { return serializer.Matches(s.names, queue) }
+func (s *Handler) covers(queue string) bool { return serializer.Matches(s.prefix.Names, queue) }
 
 // overlap reports whether a queue may have both names, of which each may end in *.
 func overlap(a, b string) bool {
@@ -56,7 +57,11 @@ func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
 // statsOf returns the stats of a prefix. They are kept for as long as the process runs, so
 // that counters never fall.
 func (r *registry) statsOf(prefix string) *prefixStats {
-	s, _ := r.prefixes.LoadOrStore(prefix, &prefixStats{telemetry.NewStats(prefix)})
+	s, ok := r.prefixes.Load(prefix)
+	if !ok {
+		parsed, _ := queuename.Parse(prefix)
+		s, _ = r.prefixes.LoadOrStore(prefix, &prefixStats{telemetry.NewStats(prefix), parsed})
+	}
 	return s.(*prefixStats)
 }
 
@@ -273,7 +278,7 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 	name, directory := nameOf(s.module), registered.resolve(s.Path)
 	for _, rival := range registered.rivalsOf(name, directory) {
 		sameLoad := func(other *Handler) bool {
-			return other.engine.sharedEngine == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.names, s.names)
+			return other.engine.sharedEngine == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.prefix.Names, s.prefix.Names)
 		}
 		if others := registered.handlersWhere(sameLoad); len(others) > 0 {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
@@ -310,7 +315,7 @@ func (s *Handler) warnLeftOut() {
 	for _, state := range states {
 		inside, waiting := s.engine.Count(state.Prefix)
 		paused := state.PausedUntil != nil
-		if inside+waiting == 0 && !paused || !overlap(s.names, state.Prefix) || s.engine.has(state.Prefix) {
+		if inside+waiting == 0 && !paused || !overlap(s.prefix.Names, state.Prefix) || s.engine.has(state.Prefix) {
 			continue
 		}
 		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, server, namespace, path or prefix is another queue, "+
@@ -322,7 +327,11 @@ func (s *Handler) warnLeftOut() {
 // has reports whether a handler has a queue of the engine, or one of those of a name that
 // ends in *.
 func (e *sharedEngine) has(name string) bool {
-	return len(registered.handlersWhere(func(s *Handler) bool { return s.engine.sharedEngine == e && overlap(s.names, name) })) > 0
+	has := func(s *Handler) bool {
+		all := strings.HasSuffix(name, "*")
+		return s.engine.sharedEngine == e && (all && overlap(s.prefix.Names, name) || !all && s.prefix.CanBe(name))
+	}
+	return len(registered.handlersWhere(has)) > 0
 }
 
 // Interface guards

@@ -87,11 +87,7 @@ func (s *Handler) newVisit(r *http.Request, vars map[string]any, first *visit) *
 	if first != nil {
 		v.earlier = first.latest
 	}
-	v.about.Queue, v.about.ID = s.queue, requestid.Of(vars)
-	if s.placeholders {
-		repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-		v.about.Queue = serializer.QueueName(repl.ReplaceAll(s.Prefix, ""))
-	}
+	v.about.Queue, v.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {
 		v.rule, v.about.Reader = s.shared, true
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -253,7 +254,10 @@ func checkPath(path string) error {
 
 func checkPrefix(prefix string) error {
 	start, _, many := strings.Cut(prefix, "{")
+	_, err := queuename.Parse(prefix)
 	switch {
+	case err != nil:
+		return fmt.Errorf("prefix %q: %w", prefix, err)
 	case prefix == "":
 		return errors.New("prefix: expected a text; leave prefix out for " + defaultPrefix)
 	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.

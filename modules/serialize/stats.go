@@ -2,15 +2,18 @@ package serialize
 
 import (
 	"slices"
-	"strings"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // prefixStats is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-type prefixStats struct{ *telemetry.Stats }
+type prefixStats struct {
+	*telemetry.Stats
+	prefix *queuename.Prefix
+}
 
 // handlers are those that have the prefix.
 func (s *prefixStats) handlers() []*Handler {
@@ -48,20 +51,9 @@ func (s *prefixStats) isUsed() bool {
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
 func (s *prefixStats) paused() float64 {
 	for _, h := range s.handlers() {
-		if h.engine.PausedUntil(s.pauseName()) != nil {
+		if h.engine.PausedUntil(s.prefix.Names) != nil {
 			return 1
 		}
 	}
 	return 0
-}
-
-// pauseName is the name by which the queue of the prefix is paused, or all its queues.
-func (s *prefixStats) pauseName() string { return namesWith(s.Prefix) }
-
-// namesWith is the name of a prefix's queue, or with placeholders, that of all its queues.
-func namesWith(prefix string) string {
-	if start, _, many := strings.Cut(prefix, "{"); many {
-		return serializer.QueueNames(start)
-	}
-	return serializer.QueueName(prefix)
 }

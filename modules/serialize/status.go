@@ -108,7 +108,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 			continue
 		}
 		row := s.sumRow(now)
-		if same := byPrefix[s.pauseName()]; !strings.Contains(s.Prefix, "{") && len(same) == 1 {
+		if same := byPrefix[s.prefix.Names]; !s.prefix.Many() && len(same) == 1 {
 			row = same[0]
 		} else {
 			rows = append(rows, row)
@@ -129,7 +129,7 @@ func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
 			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},
 	}
-	if name := s.pauseName(); len(u.paths) == 1 && name != "*" {
+	if name := s.prefix.Names; len(u.paths) == 1 && name != "*" {
 		row.Control = u.paths[0] + "/" + name
 	}
 	return row

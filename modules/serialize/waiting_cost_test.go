@@ -25,7 +25,7 @@ func TestWaitingPlacesAreSmall(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Cleanup() }()
-	inside, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.queue})
+	inside, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestWaitingPlacesAreSmall(t *testing.T) {
 	if size > 2<<10 {
 		t.Errorf("a place takes %d bytes; expected 2 KB at most", size)
 	}
-	if _, waiting := s.engine.Count(s.queue); waiting != places+1 {
+	if _, waiting := s.engine.Count(s.prefix.Names); waiting != places+1 {
 		t.Errorf("%d wait; expected %d", waiting, places+1)
 	}
 }
