@@ -35,18 +35,25 @@ func MakeDirs(path string, mode os.FileMode) error {
 		}
 		return err
 	}
-	if info, err = os.Stat(parent); err != nil {
+	if err := give(path, parent); err != nil {
 		return err
 	}
-	if info.Mode()&0o002 == 0 {
-		dir, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		fileowner.Give(dir, path, parent)
-		_ = dir.Close() // it was only read
-	}
 	return SyncDir(parent)
+}
+
+// give gives a directory that root has made to the owner of its parent.
+func give(path, parent string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close() // it is only read
+	up, err := os.Open(parent)
+	if err != nil {
+		return err
+	}
+	fileowner.Give(dir, up)
+	return up.Close()
 }
 
 // SyncDir makes all earlier changes of a directory's entries durable. Windows has no such

@@ -46,7 +46,10 @@ func tryPath(path string) (*os.File, error) {
 		return nil, err
 	}
 	// A lock file made by root would lock out the directory's owner for good.
-	fileowner.Give(file, path, filepath.Dir(path))
+	if dir, err := os.Open(filepath.Dir(path)); err == nil {
+		fileowner.Give(file, dir)
+		_ = dir.Close() // it was only read
+	}
 	locked, err := Try(file.Fd(), Exclusive)
 	if err != nil {
 		err = fmt.Errorf("locking %s: %w", path, err)

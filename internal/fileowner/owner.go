@@ -4,14 +4,15 @@ package fileowner
 
 import "os"
 
-// Give gives a file or directory that root has made to another owner. That is the owner
-// of the first heir that exists and does not belong to root. It does nothing if this
-// process does not run as root, if the file belongs to another user, or if it has other
-// names. If the system does not allow the change, the file stays as it is: root can still
-// use it.
-func Give(file *os.File, path string, heirs ...string) {
-	uid, gid, ok := ownerOf(heirs)
-	if ok && isRoots(file, path) {
+// Give gives a file or directory that root has made in a directory to the directory's
+// owner. It does nothing if this process does not run as root, if everybody may write to the
+// directory, if the file is not in it, belongs to another user or has other names. If the
+// system does not allow the change, the file stays as it is: root can still use it.
+//
+// It decides by what is open. The owner of a directory can exchange what is at a path
+// between two looks, and put links there.
+func Give(file, dir *os.File) {
+	if uid, gid, ok := ownerOf(dir); ok && isRoots(file, dir) {
 		_ = file.Chown(uid, gid)
 	}
 }

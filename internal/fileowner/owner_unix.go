@@ -6,40 +6,34 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
-// ownerOf returns the owner of the first of the paths that does not belong to root.
-func ownerOf(paths []string) (uid, gid int, ok bool) {
-	if os.Geteuid() != 0 {
+// ownerOf returns the owner of a directory, unless that is root, or everybody may write there.
+func ownerOf(dir *os.File) (uid, gid int, ok bool) {
+	info, err := dir.Stat()
+	if err != nil || os.Geteuid() != 0 || info.Mode()&0o002 != 0 {
 		return 0, 0, false
 	}
-	for _, path := range paths {
-		info, err := os.Lstat(path)
-		if err != nil {
-			continue
-		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			return int(st.Uid), int(st.Gid), true
-		}
-	}
-	return 0, 0, false
+	st := info.Sys().(*syscall.Stat_t)
+	return int(st.Uid), int(st.Gid), st.Uid != 0
 }
 
-// isRoots reports whether the file belongs to root, is the one at the path, and has no
-// other name. The directory's owner may have put a link there to a file that must stay
-// root's.
-func isRoots(file *os.File, path string) bool {
-	opened, err := file.Stat()
-	if err != nil {
+// isRoots reports whether a file is root's, is in a directory by the name with which it was
+// opened, and has no other name. The directory's owner may have put a link there to a file
+// that must stay root's.
+func isRoots(file, dir *os.File) bool {
+	var opened, found unix.Stat_t
+	name := filepath.Base(file.Name())
+	if unix.Fstat(int(file.Fd()), &opened) != nil || unix.Fstatat(int(dir.Fd()), name, &found, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	found, err := os.Lstat(path)
-	if err != nil || !os.SameFile(opened, found) {
-		return false
-	}
-	st, ok := opened.Sys().(*syscall.Stat_t)
-	return ok && st.Uid == 0 && (opened.IsDir() || opened.Mode().IsRegular() && st.Nlink == 1)
+	kind := opened.Mode & unix.S_IFMT
+	return opened.Dev == found.Dev && opened.Ino == found.Ino && opened.Uid == 0 &&
+		(kind == unix.S_IFDIR || kind == unix.S_IFREG && opened.Nlink == 1)
 }
 
 // Explain adds to an error what helps if this process may not use a directory, or its files

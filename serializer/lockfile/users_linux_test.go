@@ -122,11 +122,31 @@ func TestPlantedGuard(t *testing.T) {
 	}
 }
 
-// Users who share a group and a directory share its queues, whatever their umasks are.
+// Without the sticky bit, users may exchange the directories of others. Bug: root changed the
+// mode of what another user's link led to.
+func TestPublicDirectoryWithoutStickyBit(t *testing.T) {
+	t.Parallel()
+	dir := dirOf(t, 0, 0, 0o777)
+	line := helper{UID: alice, GID: alice, Dir: dir}.run(t).says(t, "error: ")
+	if !strings.Contains(line, dir) || !strings.Contains(line, "chmod +t") {
+		t.Errorf("the message is %s", line)
+	}
+	if files := filesOf(t, dir); len(files) > 0 {
+		t.Errorf("made there: %q", files)
+	}
+}
+
+// Users who share a group and a directory share its queues, whatever their umasks are. They
+// only read each other's owner files. Bug: one could empty another's, and two were inside.
 func TestGroupSharesQueues(t *testing.T) {
 	t.Parallel()
 	dir := dirOf(t, 0, group, 0o770|os.ModeSetgid)
 	first := helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
+	for _, file := range filesWith(t, dir, name.Owners) {
+		if mode := statOf(t, filepath.Join(dir, file)).Mode & 0o777; mode != 0o640 {
+			t.Errorf("%s has the mode %o", file, mode)
+		}
+	}
 	second := helper{UID: bob, GID: group, Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
 	third := helper{UID: alice, GID: group, Dir: dir, Queue: "a_", Timeout: 100 * time.Millisecond}.start(t)
 	third.do(t, "enter")

@@ -6,6 +6,7 @@
 package dir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -54,7 +55,7 @@ type Info struct {
 type Dir struct {
 	path string
 	fd   int
-	id   ID
+	info Info // when it was opened
 }
 
 // Make opens the directory for a path, and makes it and its parents if they are missing. If
@@ -67,17 +68,18 @@ func Make(path string) (*Dir, error) {
 	if err := durable.MakeDirs(path, 0o750); err != nil {
 		return nil, err
 	}
-	info, err := os.Stat(path)
-	if err == nil && info.Mode()&0o002 != 0 {
-		path, err = makeOwn(path)
+	d, err := open(unix.AT_FDCWD, path)
+	if err == nil && d.info.mode&0o002 != 0 {
+		d, err = d.openOwn()
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseNetwork(path); err != nil {
+	if err := cmp.Or(refuseNetwork(d.path), d.checkSticky()); err != nil {
+		d.Close()
 		return nil, err
 	}
-	return open(path)
+	return d, nil
 }
 
 // existing returns the path, or its nearest parent that exists.
@@ -97,37 +99,60 @@ func refuseNetwork(path string) error {
 		"use a local directory, or an engine for several machines, such as etcd", kind)
 }
 
-// makeOwn makes a directory of this user's own, and returns its path.
-func makeOwn(path string) (string, error) {
-	own := filepath.Join(path, "orderly-"+strconv.Itoa(os.Geteuid()))
-	if err := os.Mkdir(own, 0o700); err != nil && !os.IsExist(err) {
-		return "", err
+// openOwn opens this user's own directory in one that everybody may write to, which it closes.
+// Users may exchange what is at a path between two looks, so everything is done to what is
+// open, and no link is followed.
+func (d *Dir) openOwn() (*Dir, error) {
+	defer d.Close()
+	if d.info.mode&unix.S_ISVTX == 0 {
+		return nil, errors.New("everybody may write there, and may replace the directories of others; set its sticky bit (chmod +t), or choose another directory")
 	}
-	var st unix.Stat_t
-	if err := unix.Lstat(own, &st); err != nil {
-		return "", &os.PathError{Op: "stat", Path: own, Err: err}
+	user := os.Geteuid()
+	name := "orderly-" + strconv.Itoa(user)
+	path := filepath.Join(d.path, name)
+	if err := unix.Mkdirat(d.fd, name, 0o700); err != nil && err != unix.EEXIST {
+		return nil, &os.PathError{Op: "mkdir", Path: path, Err: err}
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
-		return "", fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory",
-			own, os.Geteuid())
+	own, err := open(d.fd, path)
+	if err == nil && (int(own.info.user) != user || own.info.mode&0o022 != 0) {
+		own.Close()
+		err = unix.EPERM
 	}
-	return own, os.Chmod(own, 0o700) // others may not even read names
+	if err != nil {
+		return nil, fmt.Errorf("everybody may write there, and %s is no directory that belongs to user %d alone; remove it, or choose another directory: %w", path, user, err)
+	}
+	if err := unix.Fchmod(own.fd, 0o700); err != nil { // others may not even read names
+		own.Close()
+		return nil, &os.PathError{Op: "chmod", Path: path, Err: err}
+	}
+	return own, nil
 }
 
-func open(path string) (*Dir, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// open opens a directory by its path, or in another directory by the last part of the path,
+// which may be no link.
+func open(in int, path string) (*Dir, error) {
+	name, flags := path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC
+	if in != unix.AT_FDCWD {
+		name, flags = filepath.Base(path), flags|unix.O_NOFOLLOW
+	}
+	fd, err := unix.Openat(in, name, flags, 0)
 	if err != nil {
 		return nil, err
 	}
 	info, err := Stat(fd)
-	if user := os.Geteuid(); err == nil && info.mode&unix.S_ISVTX != 0 && user != 0 && user != int(info.user) {
-		err = errors.New("its sticky bit keeps this user from reaping tickets of others; remove the bit (chmod -t)")
-	}
 	if err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	return &Dir{path, fd, info.ID}, nil
+	return &Dir{path, fd, info}, nil
+}
+
+// checkSticky returns an error if a sticky bit keeps this user from removing files of others.
+func (d *Dir) checkSticky() error {
+	if user := os.Geteuid(); d.info.mode&unix.S_ISVTX != 0 && user != 0 && user != int(d.info.user) {
+		return errors.New("its sticky bit keeps this user from reaping tickets of others; remove the bit (chmod -t)")
+	}
+	return nil
 }
 
 // Path returns the path by which the directory was opened.
@@ -137,7 +162,7 @@ func (d *Dir) Path() string { return d.path }
 func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
 // Here reports whether the path still leads to this directory, as far as that can be known.
-func (d *Dir) Here() bool { return Check(d.path, d.id) != ErrReplaced }
+func (d *Dir) Here() bool { return Check(d.path, d.info.ID) != ErrReplaced }
 
 // ErrReplaced means that a path leads to another file, or to none.
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
@@ -152,11 +177,18 @@ func Check(path string, id ID) error {
 	return err
 }
 
-// Create makes a file, which must not exist, and opens it.
-func (d *Dir) Create(name string) (fd int, err error) {
+// The rights of the directory's group on a file.
+const (
+	GroupReads  = 0o040
+	GroupWrites = 0o060
+)
+
+// Create makes a file, which must not exist, and opens it. The group gets some rights, as far
+// as the directory's mode allows.
+func (d *Dir) Create(name string, group uint32) (fd int, err error) {
 	fd, err = d.openat(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL)
 	if err == nil {
-		d.Adopt(fd)
+		d.Adopt(fd, group)
 	}
 	return fd, err
 }
@@ -165,7 +197,7 @@ func (d *Dir) Create(name string) (fd int, err error) {
 // group as far as the directory's mode allows. If the system does not allow the first, as
 // in a container whose root lacks the capability, only root can use the file. If the file
 // belongs to another group and that cannot be changed, it is not opened to that one.
-func (d *Dir) Adopt(fd int) {
+func (d *Dir) Adopt(fd int, group uint32) {
 	dir, dirErr := Stat(d.fd)
 	file, err := Stat(fd)
 	if err != nil || dirErr != nil {
@@ -177,14 +209,14 @@ func (d *Dir) Adopt(fd int) {
 	if file.group != dir.group && unix.Fchown(fd, -1, int(dir.group)) != nil {
 		return
 	}
-	if mode := file.mode&0o777 | dir.mode&0o060; mode != file.mode&0o777 {
+	if mode := file.mode&0o777 | dir.mode&group; mode != file.mode&0o777 {
 		_ = unix.Fchmod(fd, mode)
 	}
 }
 
 // Mark makes an empty file, unless it exists.
 func (d *Dir) Mark(name string) error {
-	fd, err := d.Create(name)
+	fd, err := d.Create(name, GroupWrites)
 	if err == nil || err == unix.EEXIST {
 		_ = unix.Close(fd)
 		return nil

@@ -78,7 +78,7 @@ func Open(d *dir.Dir) (*Guard, error) {
 		return nil, err
 	}
 	if numberIn(text, 0, '\n') > 0 { // otherwise, it may be anybody's file
-		d.Adopt(fd)
+		d.Adopt(fd, dir.GroupWrites)
 	}
 	return g, nil
 }

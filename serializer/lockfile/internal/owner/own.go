@@ -83,7 +83,7 @@ func (o *Own) Trim(keep int) {
 // make makes a file with room for all words. It really writes to the file, here and in
 // grow, so that a full disk is an error: a write to mapped memory could not report it.
 func (o *Own) make(f *file, draft string) (err error) {
-	if f.fd, err = o.dir.Create(draft); err != nil {
+	if f.fd, err = o.dir.Create(draft, dir.GroupReads); err != nil {
 		return err
 	}
 	if locked, err := filelock.Try(uintptr(f.fd), filelock.Exclusive); err != nil || !locked {
