@@ -65,11 +65,14 @@ func TestHostilePrefixes(t *testing.T) {
 // An unknown placeholder is replaced by an empty text, and the request is served.
 func TestUnknownPlaceholderInPrefix(t *testing.T) {
 	t.Parallel()
-	c := startQueue(t, "prefix x_{http.request.header.No-Such}_{no.such.placeholder}")
+	c := startQueue(t, "prefix x_{http.request.header.No-Such}{no.such.placeholder}_")
 	c.holder(t)
 	if files := lockFiles(t, c.dir); len(files) != 1 || !strings.HasPrefix(files[0], "x__0000") {
 		t.Errorf("lock files %q, want one of x__", files)
 	}
+	c.awaitEntry("the log warns of placeholders with nothing in between", func(e entry) bool {
+		return e["level"] == "warn" && e["placeholders"] == "{http.request.header.No-Such}{no.such.placeholder}"
+	})
 }
 
 // Bug: one site had a queue for each spelling of its host, so two requests were inside. A
