@@ -74,23 +74,30 @@ func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
 	if err := e.using(ctx, e.store.Sync); err != nil {
 		return nil, err
 	}
+	return e.Known(func(string) bool { return true }), nil
+}
+
+// Known lists queues, as Queues does, without asking the store: what the engine has heard of
+// other processes may be late. It never blocks. A pause of many queues is listed by its name
+// with a *.
+func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := time.Now()
 	states := make([]QueueState, 0, len(e.queues))
 	for name, end := range e.pauses {
-		if q := e.queues[name]; q == nil || q == e.empty {
+		if q := e.queues[name]; wanted(name) && (q == nil || q == e.empty) {
 			states = append(states, QueueState{Path: e.Path(), Prefix: name, PausedUntil: &end, Tickets: []TicketState{}})
 		}
 	}
 	for _, q := range e.queues {
-		if q != e.empty {
+		if q != e.empty && wanted(q.name) {
 			e.admitLocked(q) // the remote tickets that are inside a paused queue
 			states = append(states, e.describeLocked(q, now))
 		}
 	}
 	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
-	return states, nil
+	return states
 }
 
 func (e *Engine) describeLocked(q *ticketQueue, now time.Time) QueueState {

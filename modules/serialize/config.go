@@ -169,7 +169,8 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.module, err = s.loadEngine(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if err := s.checkEngineChange(ctx); err != nil {
+	load := registered.loadOf(ctx)
+	if err := s.checkEngineChange(load); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
@@ -178,7 +179,10 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.report, err = telemetry.NewReporter(ctx, registered.statsOf(s.Prefix).Stats); err != nil {
 		return err
 	}
-	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err != nil {
+	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err == nil {
+		err = load.examine(s.engine.sharedEngine)
+	}
+	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	if joined := s.prefix.Joined(); joined != "" {

@@ -26,8 +26,11 @@ import (
 // the old configuration still wait and work while the new one serves.
 type registry struct {
 	engines  *caddy.UsagePool // of *sharedEngine, by key
+	loading  sync.Mutex       // guards latest
+	latest   *load            // of a configuration, which may be over
 	opening  sync.Mutex       // held while one is found or opened: two names of a directory must not have two
 	opened   sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
+	closing  sync.WaitGroup   // engines that nobody uses any more
 	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
 	prefixes sync.Map         // *prefixStats, by prefix
 	handlers sync.Map         // the keys are *Handler, of all configurations, until they end
@@ -87,6 +90,7 @@ func (r *registry) openEngines() (engines []*sharedEngine) {
 // close closes all engines at once, since the process ends.
 func (r *registry) close() {
 	askAll(r.openEngines(), (*sharedEngine).Close) // which never fails
+	r.closing.Wait()
 }
 
 // askAll asks engines at once: those that do not answer take the time of one.
@@ -118,12 +122,14 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		if err != nil {
 			return nil, err
 		}
+		served, _ := store.(servedStore)
+		_, hasServers := store.(serializer.Lease)
 		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
 		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
 			Engine: engine, output: output, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
-			inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
+			served: served, hasServers: hasServers, inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -183,6 +189,9 @@ type sharedEngine struct {
 	name        string             // of its module, such as file
 	space       string             // where it keeps its queues
 	directory   string             // by which it was opened
+	served      servedStore        // its store, if that is one; otherwise nil
+	hasServers  bool               // which may be silent
+	examined    atomic.Bool        // a load has asked whether its servers are suitable
 	inDirectory *atomic.Int32      // how many engines are open there
 	places      waitingpage.Places // of browsers that wait without a connection
 }
@@ -190,11 +199,20 @@ type sharedEngine struct {
 // Places implements [waitingpage.Engine].
 func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
 
-// Destruct implements [caddy.Destructor].
+// Destruct implements [caddy.Destructor]. It does not wait for servers: a reload may leave
+// many engines out whose server is silent.
 func (e *sharedEngine) Destruct() error {
-	defer e.inDirectory.Add(-1)
 	registered.opened.Delete(e)
-	return e.Close()
+	end := func() {
+		defer e.inDirectory.Add(-1)
+		_ = e.Close() // which never fails
+	}
+	if e.hasServers {
+		registered.closing.Go(end)
+	} else {
+		end()
+	}
+	return nil
 }
 
 // listPatience is how long an engine may take to say who is in its queues. If its server is
@@ -274,7 +292,7 @@ func (e *sharedEngine) checkRivals(queue string, turn serializer.Turn) error {
 
 // checkEngineChange refuses another engine for a queue that another line of the
 // configuration has, or that is in use.
-func (s *Handler) checkEngineChange(ctx context.Context) error {
+func (s *Handler) checkEngineChange(l *load) error {
 	name, directory := nameOf(s.module), registered.resolve(s.Path)
 	for _, rival := range registered.rivalsOf(name, directory) {
 		sameLoad := func(other *Handler) bool {
@@ -284,8 +302,7 @@ func (s *Handler) checkEngineChange(ctx context.Context) error {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
 				name, s.Prefix, others[0].Prefix, directory, rival.name)
 		}
-		states, _ := rival.Queues(ctx)
-		for _, state := range states {
+		for _, state := range l.queuesOf(rival) {
 			switch {
 			case !s.covers(state.Prefix):
 			// One is inside, or may enter. In a paused queue, they wait until they are refused.
@@ -308,14 +325,11 @@ func (s *Handler) warnLeftOut() {
 	if caddy.ActiveContext().Context == nil {
 		return // `caddy validate` leaves nothing out, and need not reach any server
 	}
-	states, err := s.engine.Queues(context.Background())
-	if err != nil {
-		return // its requests are refused, and the log says so
-	}
-	for _, state := range states {
+	mine := func(name string) bool { return overlap(s.prefix.Names, name) }
+	for _, state := range s.engine.Known(mine) { // the server may be silent
 		inside, waiting := s.engine.Count(state.Prefix)
 		paused := state.PausedUntil != nil
-		if inside+waiting == 0 && !paused || !overlap(s.prefix.Names, state.Prefix) || s.engine.has(state.Prefix) {
+		if inside+waiting == 0 && !paused || s.engine.has(state.Prefix) {
 			continue
 		}
 		s.report.Logger.Warn("the new configuration does not have a queue that is in use or paused; another engine, server, namespace, path or prefix is another queue, "+

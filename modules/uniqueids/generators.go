@@ -44,15 +44,16 @@ func logFailure(logger *zap.Logger, placeholder string, err error) {
 // released: a new one with the same node could repeat their IDs.
 var uniqueIDGenerators sync.Map
 
-func openUniqueIDs(ctx context.Context, u *Handler) (newID, error) {
+func openUniqueIDs(_ context.Context, u *Handler) (newID, error) {
 	layout, err := uniqueid.ParseLayout(u.Layout)
 	if err != nil {
 		return nil, err
 	}
-	node, reason := nodeOf(ctx, u.Node)
-	if reason != "" && layout != uniqueid.Modern {
-		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
+	setting := u.Node
+	if layout == uniqueid.Modern { // it has no node
+		setting = nodeRandom
 	}
+	node, reason := nodeOf(setting)
 	key := u.Layout + " " + node.String()
 	if node.Random() { // the bits drawn first stand for this process
 		key = u.Layout + " " + nodeRandom
@@ -61,7 +62,10 @@ func openUniqueIDs(ctx context.Context, u *Handler) (newID, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, _ := uniqueIDGenerators.LoadOrStore(key, g)
+	first, again := uniqueIDGenerators.LoadOrStore(key, g)
+	if reason != "" && !again {
+		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
+	}
 	g = first.(*uniqueid.UniqueIDGenerator)
 	return func(ids *requestIDs) (string, error) { return g.New(ids.arrival()).String(), nil }, nil
 }
@@ -69,16 +73,21 @@ func openUniqueIDs(ctx context.Context, u *Handler) (newID, error) {
 // resolveTimeout bounds the lookup of the host's own name.
 const resolveTimeout = 5 * time.Second
 
+// thisMachine looks the host's name up once for the process: a name server may be silent.
+var thisMachine = sync.OnceValue(func() uniqueid.Machine {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	return uniqueid.ThisMachine(ctx)
+})
+
 // nodeOf returns the node of a setting that checkNode has let pass. If auto becomes random,
 // reason says why.
-func nodeOf(ctx context.Context, setting string) (node uniqueid.Node, reason string) {
+func nodeOf(setting string) (node uniqueid.Node, reason string) {
 	switch setting {
 	case nodeRandom:
 		return uniqueid.RandomNode(), ""
 	case nodeAuto:
-		ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
-		defer cancel()
-		return uniqueid.AutoNode(uniqueid.ThisMachine(ctx))
+		return uniqueid.AutoNode(thisMachine())
 	}
 	node, _ = uniqueid.FixedNode(netip.MustParseAddr(setting), uint32(os.Getpid()))
 	return node, ""

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -44,11 +46,10 @@ type Options struct {
 // DefaultNamespace is that of [Options].
 const DefaultNamespace = "orderly"
 
-// Open makes a store. It looks at the servers for a moment. The error is for invalid
-// options, and for servers that can never keep queues, as they are configured; see
-// [ErrUnsuitable]. A server need not be reachable. Arrivals wait while a session is being
-// begun. If that fails, they are refused with [serializer.ReasonStorage] until the store,
-// which keeps trying, has one.
+// Open makes a store. It does not wait for the servers; see [Store.Suitable]. Arrivals wait
+// while a session is being begun. If that fails, they are refused with
+// [serializer.ReasonStorage] until the store, which keeps trying, has one. The error is for
+// invalid options.
 func Open(o Options) (*Store, error) {
 	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
 	switch {
@@ -63,21 +64,34 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
 	k := keysOf(cmp.Or(o.Namespace, DefaultNamespace), o.Database)
-	st := &Store{keys: k, servers: newServers(o, k), slots: make(chan struct{}, 4)}
+	st := &Store{options: o, keys: k, servers: newServers(o, k), slots: make(chan struct{}, 4)}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + k.namespace,
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), New: st.newSession,
 		Passes: func(err error) bool { return transient(err) && !timedOut(err) },
 	})
-	ctx, cancel := context.WithTimeout(st.Ctx, 2*st.servers.timeout) // for a silent server, and the master
-	defer cancel()
-	subscription, err := st.servers.subscribeMaster(ctx)
+	return st, nil
+}
+
+// Suitable asks the servers whether they can keep queues at all, as they are configured. The
+// error is an [ErrUnsuitable]. There is none if they do not answer before ctx is done.
+func (st *Store) Suitable(ctx context.Context) error {
+	servers := newServers(st.options, st.keys) // the session may be choosing one
+	defer servers.close()
+	choosing, cancel := ctx, context.CancelFunc(func() {})
+	if end, ok := ctx.Deadline(); ok { // a silent server beside the master hides nothing
+		choosing, cancel = context.WithTimeout(ctx, time.Until(end)/2)
+	}
+	err := servers.choose(choosing)
+	cancel()
 	if err == nil {
-		_ = subscription.Close()
+		var subscription *redis.PubSub
+		if subscription, err = servers.subscribe(ctx); err == nil {
+			_ = subscription.Close()
+		}
 	}
 	if errors.Is(err, ErrUnsuitable) {
-		st.servers.close()
-		return nil, fmt.Errorf("opening Redis store: %w", err)
+		return fmt.Errorf("opening Redis store: %w", err)
 	}
-	return st, nil
+	return nil
 }

@@ -54,7 +54,7 @@ func TestSentinel(t *testing.T) {
 		return strings.Contains(info, "status=ok") && strings.Contains(info, "slaves=1")
 	})
 	for _, database := range []int{0, 3} { // bug: with 0, it was taken for a replica, since it names no role
-		_, err := Open(Options{Addresses: []string{sentinel}, Database: database})
+		err := suitableFor(t, Options{Addresses: []string{sentinel}, Database: database})
 		if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "it is a Sentinel") {
 			t.Errorf("with the Sentinel and database %d: %v", database, err)
 		}

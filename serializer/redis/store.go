@@ -51,6 +51,7 @@ import (
 //   - Keys that expire: Redis's clock can be set, and a replica's may differ.
 //   - Blocking pops, and Redlock: they have no order.
 type Store struct {
+	options Options
 	*lease.Store
 	keys    keys
 	servers *servers

@@ -23,6 +23,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
+// suitableFor asks the servers of a store.
+func suitableFor(t *testing.T, o Options) error {
+	t.Helper()
+	st, err := Open(o)
+	must(t, err)
+	defer st.Close()
+	return st.Suitable(t.Context())
+}
+
 // A server that could lose tickets by itself, or has no rights for us, is refused at once,
 // and the message says what to do.
 func TestUnsuitable(t *testing.T) {
@@ -52,10 +61,9 @@ func TestUnsuitable(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, test.args...)
 			test.options.Addresses = []string{s.address}
-			st, err := Open(test.options)
+			err := suitableFor(t, test.options)
 			if test.want == "" {
 				must(t, err)
-				must(t, st.Close())
 				enterSoon(t, open(t, test.options, s.address))
 				return
 			}
@@ -70,7 +78,12 @@ func TestUnsuitable(t *testing.T) {
 func TestUnsuitableBesideSilence(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--user", "u", "on", ">secret", "~x*", "&*", "+@all")
-	_, err := Open(Options{Addresses: []string{silentAddress(t), s.address}, Username: "u", Password: "secret"})
+	st, err := Open(Options{Addresses: []string{silentAddress(t), s.address}, Username: "u", Password: "secret"})
+	must(t, err)
+	defer st.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than that server may take for an answer
+	defer cancel()
+	err = st.Suitable(ctx)
 	if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), "lacks a right") {
 		t.Error(err)
 	}
@@ -104,7 +117,7 @@ func TestRightsMissing(t *testing.T) {
 	}
 	for command := range commands {
 		s.do("ACL", "SETUSER", command, "on", ">secret", "~{orderly}:*", "&{orderly}:*", "+@all", "-"+command)
-		_, err := Open(Options{Addresses: []string{s.address}, Username: command, Password: "secret"})
+		err := suitableFor(t, Options{Addresses: []string{s.address}, Username: command, Password: "secret"})
 		if !errors.Is(err, ErrUnsuitable) {
 			t.Errorf("without %s: %v", command, err)
 			continue
@@ -128,9 +141,7 @@ func TestRightsEscaped(t *testing.T) {
 			setUser = append(setUser, right)
 		}
 		s.do(setUser...)
-		st, err := Open(Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3})
-		must(t, err)
-		must(t, st.Close())
+		must(t, suitableFor(t, Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3}))
 		if answer := s.do("ACL", "DRYRUN", "u", "GET", "{axb}:meta"); answer == "OK" {
 			t.Errorf("%s: %s are also the rights to another namespace", namespace, k.rights())
 		}

@@ -1,0 +1,78 @@
+package serialize
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// load is one load of a configuration. What all its lines need to know of engines is asked
+// once, of all engines at once: a load must not cost more with each line.
+type load struct {
+	id       <-chan struct{} // of the configuration: its context's Done
+	patience time.Duration   // left for servers that do not answer
+
+	asked  sync.Once
+	queues map[*sharedEngine][]serializer.QueueState // of the engines that were open then
+}
+
+// loadPatience is how long a load waits for servers in all, before it goes on without their
+// answers. Each gets half of what is left at most, so that one behind many silent ones is asked, too.
+const loadPatience = 2 * time.Second
+
+// loadOf returns the load of a handler's configuration. Caddy loads one after the other.
+func (r *registry) loadOf(ctx caddy.Context) *load {
+	r.loading.Lock()
+	defer r.loading.Unlock()
+	if r.latest == nil || r.latest.id != ctx.Done() {
+		r.latest = &load{id: ctx.Done(), patience: loadPatience}
+	}
+	return r.latest
+}
+
+// queuesOf lists the queues of an engine, as they were when the first line needed any. Of
+// an engine whose server is silent, it lists what is known here.
+func (l *load) queuesOf(e *sharedEngine) []serializer.QueueState {
+	l.asked.Do(func() {
+		engines := registered.openEngines()
+		l.queues = make(map[*sharedEngine][]serializer.QueueState)
+		for i, states := range askAll(engines, (*sharedEngine).queuesOrKnown) {
+			l.queues[engines[i]] = states
+		}
+	})
+	return l.queues[e]
+}
+
+func (e *sharedEngine) queuesOrKnown() []serializer.QueueState {
+	states, err := e.Queues(context.Background())
+	if err != nil {
+		return e.Known(func(string) bool { return true })
+	}
+	return states
+}
+
+// servedStore is a store that can ask its servers whether they may ever keep queues, as they
+// are configured. Servers that do not answer before ctx is done are not at fault.
+type servedStore interface {
+	Suitable(ctx context.Context) error
+}
+
+// examine refuses an engine whose servers are unsuitable.
+func (l *load) examine(e *sharedEngine) error {
+	if e.served == nil || e.examined.Swap(true) {
+		return nil
+	}
+	begun := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), l.patience/2)
+	defer cancel()
+	if err := e.served.Suitable(ctx); err != nil {
+		return fmt.Errorf("opening engine: %w", err)
+	}
+	l.patience = max(l.patience-time.Since(begun), 0)
+	return nil
+}
