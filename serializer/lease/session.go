@@ -67,17 +67,23 @@ func (s *Session) Wake() {
 	}
 }
 
-// forgetIfLeftLocked ends a lost lease once its last holder has left, so that others need
-// not wait for its end.
+// forgetIfLeftLocked ends a lost lease once its last holder has left, so that nobody needs to
+// wait for its end, this process included. Servers that were silent have kept it, however
+// long that was. So that is tried again when they have granted the next one.
 func (s *Session) forgetIfLeftLocked() {
-	if s.Local == 0 {
-		delete(s.store.sessions, s.ref)
-		go func() { _ = s.revoke(s.store.Ctx, 0) }() // or it expires
+	if s.Local > 0 {
+		return
 	}
+	delete(s.store.sessions, s.ref)
+	go func() {
+		for ctx := s.store.Ctx; s.revoke(ctx, 0) != nil && ctx.Err() == nil; {
+			s.store.awaitSession(ctx)
+		}
+	}()
 }
 
-// revoke ends the lease, on which nobody relies any more, so that others need not wait for its
-// end. After an error, it tries again: at most tries times, or with 0 for as long as it may last.
+// revoke ends the lease, on which nobody relies any more. After an error, it tries again: at
+// most tries times, or with 0 for as long as the lease may last while servers run.
 func (s *Session) revoke(ctx context.Context, tries int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.store.TTL)
 	defer cancel()

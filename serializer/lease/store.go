@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,18 +160,32 @@ func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error
 }
 
 // await returns the current session, or why there is none. While one is being begun, it waits.
-func (st *Store) await(ctx context.Context) (*Session, error) {
+func (st *Store) await(ctx context.Context) (s *Session, failure error) {
+	err := st.awaitChange(ctx, func() bool {
+		s, failure = st.current, st.failure
+		return s != nil || failure != nil
+	})
+	return s, cmp.Or(failure, err)
+}
+
+// awaitSession waits until there is a session, or ctx is done.
+func (st *Store) awaitSession(ctx context.Context) {
+	_ = st.awaitChange(ctx, func() bool { return st.current != nil })
+}
+
+// awaitChange waits until a condition holds that setCurrentLocked can change.
+func (st *Store) awaitChange(ctx context.Context, holdsLocked func() bool) error {
 	for {
 		st.Mu.Lock()
-		s, failure, changed := st.current, st.failure, st.changed
+		holds, changed := holdsLocked(), st.changed
 		st.Mu.Unlock()
-		if s != nil || failure != nil {
-			return s, failure
+		if holds {
+			return nil
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

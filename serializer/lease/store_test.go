@@ -135,3 +135,16 @@ func TestLeaseEndsLater(t *testing.T) {
 		t.Error("a lease is ended after 1000 refusals")
 	}
 }
+
+// Bug: the lease of a server that was silent for more than two ttl stayed there, and the process that
+// had lost it waited for its end.
+func TestLeaseEndsAfterSilence(t *testing.T) {
+	st, starts, l := follow()
+	st.TTL = time.Millisecond
+	l.refusals.Store(1000)
+	beginSession(t, st, starts).End(ErrDeadline)
+	wait.Until(t, "the second try has come too late", func() bool { return l.refusals.Load() == 998 })
+	l.refusals.Store(0)
+	beginSession(t, st, starts)
+	wait.Until(t, "the lost lease is ended", func() bool { return l.refusals.Load() < 0 })
+}
