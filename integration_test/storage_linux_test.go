@@ -6,10 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // storageFault breaks the storage of a Caddy process and mends it again.
@@ -163,6 +166,47 @@ func TestDirectoryReplaced(t *testing.T) {
 	wantNoAnswer(t, next, 500*time.Millisecond)
 	c.release(holder)
 	c.wantServed(next)
+	c.WantAlone()
+	c.awaitTickets(0)
+}
+
+// Bug: requests that were inside one queue waited for themselves at another one of the directory
+// after that was replaced, and all queues of the directory stood still. A reload changes nothing.
+func TestNestedInReplacedDirectory(t *testing.T) {
+	t.Parallel()
+	const clients, rounds = 12, 8
+	const line = "serialize {\npath {$DIR}\ntimeout 0\n"
+	s := setup{site: "route {\n" + line + "prefix outer_\nconcurrency 3\n}\nroute {\n" + line + "prefix inner_\n}\nreverse_proxy {$UPSTREAM}\n}\n}"}
+	c := start(t, s)
+	var stop atomic.Bool
+	var served atomic.Int64
+	var all sync.WaitGroup
+	for range clients {
+		all.Go(func() {
+			for !stop.Load() {
+				if r := c.get("/"); r.Err != nil || r.StatusCode != http.StatusOK {
+					t.Errorf("answered %v", r)
+					return
+				}
+				served.Add(1)
+			}
+		})
+	}
+	for round := range rounds {
+		before := served.Load()
+		wait.Until(t, "requests are served", func() bool { return served.Load() >= before+2*clients || t.Failed() })
+		old := fmt.Sprintf("%s.%d", c.dir, round)
+		check(t, os.Rename(c.dir, old))
+		t.Cleanup(func() { check(t, os.RemoveAll(old)) })
+		if err := os.Mkdir(c.dir, 0o755); err != nil && !os.IsExist(err) {
+			t.Error(err)
+		}
+		if round%2 == 1 {
+			check(t, c.reload(s))
+		}
+	}
+	stop.Store(true)
+	all.Wait()
 	c.WantAlone()
 	c.awaitTickets(0)
 }

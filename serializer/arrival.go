@@ -37,6 +37,11 @@ type Arrival struct {
 	// Timeout is the longest wait. Zero means no limit.
 	Timeout time.Duration
 
+	// Holds are the turns that the caller has already. While it waits, it leaves none of
+	// them. A store that issues no tickets until others have left issues those that these
+	// others ask for; see [ErrNotNow].
+	Holds []Turn
+
 	// Requester describes what the arrival is for, to people who read the queue. Nil
 	// means no description.
 	Requester Requester

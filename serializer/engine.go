@@ -47,6 +47,7 @@ type Engine struct {
 	ctx       context.Context
 	stop      context.CancelFunc
 	done      chan struct{}  // closed when the store is
+	nested    chan struct{}  // has a message if the holder of a turn has arrived while others are postponed
 	busy      sync.WaitGroup // local tickets in the store or on their way, and calls of the store
 
 	mu        sync.Mutex
@@ -57,6 +58,7 @@ type Engine struct {
 	batch     []*Ticket // being appended
 	departed  *Ticket   // the last of those that are over, but perhaps still in the store
 	appending bool      // a goroutine is appending tickets
+	postponed bool      // it waits, because the store could not number some
 	closed    bool
 }
 
@@ -71,6 +73,7 @@ func New(store Store, o Options) *Engine {
 		store:  store,
 		log:    cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		done:   make(chan struct{}),
+		nested: make(chan struct{}, 1),
 		queues: make(map[string]*ticketQueue),
 		pauses: make(pauses),
 	}

@@ -274,6 +274,58 @@ func TestRemovalIsPutOff(t *testing.T) {
 	}
 }
 
+// Arrivals that the store cannot number at the moment keep their order, and are tried again.
+// Those of callers that are inside are tried apart: the others may wait for them.
+func TestAppendNotNow(t *testing.T) {
+	s := newScript()
+	e := serializer.New(s, serializer.Options{})
+	outer, err := e.Enter(t.Context(), arrival())
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := make(chan struct{})
+	s.append = func(_ context.Context, tickets []*serializer.Ticket) error {
+		for _, ticket := range tickets {
+			select {
+			case <-open:
+			default:
+				if ticket.Holder() == nil {
+					return serializer.ErrNotNow
+				}
+			}
+		}
+		s.join(tickets...)
+		return nil
+	}
+	entered := make(chan string, 3)
+	wait := func(queue string, holds ...serializer.Turn) serializer.Wait {
+		a := arrival()
+		a.Queue, a.Holds = queue, holds
+		return e.Join(a, func(turn serializer.Turn, err error) {
+			if err == nil {
+				turn.Leave()
+			}
+			entered <- queue
+		})
+	}
+	wait("first_")
+	gone := wait("gone_")
+	wait("nested_", outer)
+	if first := <-entered; first != "nested_" {
+		t.Errorf("%s entered", first)
+	}
+	gone.GiveUp(errHungUp)
+	if next := <-entered; next != "gone_" {
+		t.Errorf("%s entered", next)
+	}
+	close(open)
+	if last := <-entered; last != "first_" {
+		t.Errorf("%s entered", last)
+	}
+	outer.Leave()
+	_ = e.Close()
+}
+
 // What a store returns refuses those of a batch that have not joined. The next ones enter.
 func TestAppendFails(t *testing.T) {
 	s := newScript()

@@ -3,6 +3,7 @@ package serializer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -133,6 +134,12 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 		return nil
 	}
 	e.arrivals = append(e.arrivals, t)
+	if e.postponed && t.isNestedLocked() {
+		select {
+		case e.nested <- struct{}{}:
+		default:
+		}
+	}
 	if !e.appending {
 		e.appending = true
 		e.busy.Go(e.appendAll)
@@ -155,11 +162,68 @@ func (e *Engine) appendAll() {
 		if len(batch) == 0 {
 			return
 		}
-		if err := e.store.Append(e.ctx, batch); err != nil {
-			e.refuseUnjoined(batch, err)
+		if e.appendBatch(batch) {
+			continue
+		}
+		// These wait until others have left. Whoever has a turn may be one of the others, and
+		// would wait for itself.
+		e.appendBatch(e.nestedBatch())
+		select {
+		case <-e.nested:
+		case <-time.After(postponeTime):
+		case <-e.ctx.Done():
 		}
 	}
 }
+
+// postponeTime is how long arrivals wait that the store could not number.
+const postponeTime = 2 * time.Millisecond
+
+// appendBatch appends tickets. It returns false if the store cannot at the moment.
+func (e *Engine) appendBatch(batch []*Ticket) bool {
+	if len(batch) == 0 {
+		return true
+	}
+	err := e.store.Append(e.ctx, batch)
+	if err != nil && !e.postpone(batch, err) {
+		e.refuseUnjoined(batch, err)
+		return true
+	}
+	return err == nil
+}
+
+// postpone puts the tickets that the store could not number at the moment back at the head of
+// the line. It returns false if they are to be refused.
+func (e *Engine) postpone(batch []*Ticket, err error) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed || !errors.Is(err, ErrNotNow) {
+		return false
+	}
+	e.postponed = true
+	batch = slices.DeleteFunc(batch, func(t *Ticket) bool { return t.state != arriving })
+	e.arrivals = slices.Insert(e.arrivals, 0, batch...)
+	return true
+}
+
+// nestedBatch returns arrivals of callers that are inside another queue.
+func (e *Engine) nestedBatch() []*Ticket {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	clear(e.batch)
+	e.batch = e.batch[:0]
+	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool {
+		take := len(e.batch) < batchSize && t.state == arriving && t.isNestedLocked()
+		if take {
+			e.batch = append(e.batch, t)
+		}
+		return take
+	})
+	return e.batch
+}
+
+// isNestedLocked reports whether the caller is inside another queue of the engine.
+func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.state == inside }
 
 // nextBatch returns the arrivals that ask for a ticket now, in order.
 func (e *Engine) nextBatch() []*Ticket {
@@ -170,7 +234,7 @@ func (e *Engine) nextBatch() []*Ticket {
 	clear(e.batch) // tickets that are over need no memory
 	e.batch = append(e.batch[:0], e.arrivals[:n]...)
 	e.arrivals = slices.Delete(e.arrivals, 0, n)
-	e.appending = n > 0
+	e.appending, e.postponed = n > 0, false
 	return e.batch
 }
 
@@ -273,7 +337,7 @@ func (e *Engine) leave(t *Ticket) {
 	t.next, e.departed = e.departed, t
 	// Nobody waits for the removal if the next holder is local and alone. The goroutine that
 	// appends does it after the batch: two threads in a directory would wait for each other.
-	putOff := next != nil && next.Rule.Alone() && !q.HasRemote() && e.appending && e.lease == nil
+	putOff := next != nil && next.Rule.Alone() && !q.HasRemote() && e.appending && !e.postponed && e.lease == nil
 	e.mu.Unlock()
 	if next != nil {
 		// Let the next holder run at once. Its goroutine is the next one of this thread,

@@ -8,7 +8,7 @@ import (
 
 // The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
 // context that ended the wait. ErrNoTicket and ErrInside are errors of
-// evictions only.
+// evictions only, and ErrNotNow is one of [Store.Append].
 var (
 	ErrTimeout    = errors.New("waited too long in the queue")
 	ErrFull       = errors.New("too many are waiting in the queue")
@@ -19,6 +19,7 @@ var (
 	ErrClosed     = errors.New("the queue's engine is closed")
 	ErrNoTicket   = errors.New("no such ticket")
 	ErrInside     = errors.New("the ticket is inside")
+	ErrNotNow     = errors.New("no tickets are issued at the moment")
 )
 
 // Reason is the reason of a refusal, in one word.

@@ -38,7 +38,10 @@ type Store interface {
 	// store sets Number, Arrived and Owner, and may set Key and Ref.
 	//
 	// One call is in progress at a time, unless the store is [Immediate]. It may block
-	// until ctx is done, which is when the engine closes.
+	// until ctx is done, which is when the engine closes. It must not wait for tickets to
+	// be removed: the next call may be for their callers. Instead, it returns an error that
+	// wraps [ErrNotNow]. The engine then keeps those that were not reported, appends those
+	// whose [Ticket.Holder] is inside in a call of their own, and tries all again soon.
 	Append(ctx context.Context, tickets []*Ticket) error
 
 	// Remove takes a joined ticket of this process out again, once. Nobody waits for the

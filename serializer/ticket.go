@@ -50,6 +50,7 @@ type waiter struct {
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
+	holder    *Ticket       // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	requester Requester
 	refusal   error         // set before the message
@@ -90,8 +91,17 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 	} else {
 		t.max = a.MaxWaiting
 	}
+	for _, turn := range a.Holds {
+		if held, _ := turn.(*Ticket); held != nil && held.engine == e {
+			t.holder = held
+		}
+	}
 	return t
 }
+
+// Holder returns the ticket of a turn that the caller of a local ticket has already, in
+// another queue of the same engine, or nil. It may have left since.
+func (t *Ticket) Holder() *Ticket { return t.holder }
 
 // NewTicket makes a local ticket without a caller, to test a [Store] that no engine follows.
 func NewTicket(a Arrival) *Ticket { return newTicket(nil, &a) }

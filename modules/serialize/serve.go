@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -34,6 +35,7 @@ type visit struct {
 	about   telemetry.Request // what others learn of it
 	earlier *visit            // the request's previous visit, or nil
 	latest  *visit            // of the request's first visit: its latest one
+	passes  bool              // of the first visit: the request passes all queues from now on
 
 	failure error // why it was refused, or nil
 	body    *body.Body
@@ -44,19 +46,25 @@ type visit struct {
 	response response.Response // of the next handlers
 }
 
-// visitsVar tells later handlers of a request's first visit, or that it passes all queues.
-const visitsVar = "orderly.serialize"
+// visitsVar tells later handlers of a request's first visit.
+const visitsVar = heldturns.Serialize
 
-var passing = new(visit)
+// passing is the first visit of a request that passed all queues before it came to one.
+var passing = &visit{passes: true}
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	if s.Off {
-		vars[visitsVar] = passing
-	}
 	first, _ := vars[visitsVar].(*visit)
-	if first == passing {
+	switch {
+	case !s.Off:
+	case first == nil:
+		first = passing
+		vars[visitsVar] = first
+	case !first.passes:
+		first.passes = true
+	}
+	if first != nil && first.passes {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
@@ -164,6 +172,16 @@ func (v *visit) around() *turn.Context {
 	return nil
 }
 
+// Held implements [heldturns.Holder] for the first visit of a request.
+func (v *visit) Held(turns []serializer.Turn) []serializer.Turn {
+	for e := v.latest; e != nil; e = e.earlier {
+		if e.context.Inside() {
+			turns = append(turns, e.turn)
+		}
+	}
+	return turns
+}
+
 // readBody reads the request body before the request takes its ticket. So a slow or
 // stalled upload holds neither a ticket nor a turn.
 func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
@@ -266,6 +284,7 @@ func (v *visit) arrival(r *http.Request) serializer.Arrival {
 	return serializer.Arrival{
 		Queue: v.about.Queue, Client: r.RemoteAddr, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
 		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
+		Holds: heldturns.Of(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)),
 	}
 }
 
@@ -429,4 +448,7 @@ func (v *visit) PastHoldTimeout() bool {
 }
 
 // Interface guards
-var _ serializer.Requester = (*visit)(nil)
+var (
+	_ serializer.Requester = (*visit)(nil)
+	_ heldturns.Holder     = (*visit)(nil)
+)

@@ -88,8 +88,9 @@ func failed(doing, path, file string, err error) error {
 }
 
 // A directory that is moved or replaced remains in use until its last ticket is out. All
-// who have one finish there. Newcomers wait for that, without a ticket. Then the directory
-// to which the path leads by now takes its place.
+// who have one finish there, and also take their turns of other queues there if they are
+// inside. Newcomers wait for that, without a ticket. Then the directory to which the path leads
+// by now takes its place. See [Store] for why that is safe.
 
 // exchange opens the guard or the directory at the path again. The caller holds issuing.
 func (s *Store) exchange() error {

@@ -23,6 +23,9 @@ import (
 // errUnaccounted is why no tickets are issued at the moment.
 var errUnaccounted = errors.New("another program has removed a lock file or damaged an owner file, and its owner has not mended that yet")
 
+// errRemoved is why a caller that is inside one queue is refused by another one.
+var errRemoved = errors.New("the directory was removed while the request was inside one of its other queues; it works again when that has left")
+
 // Append implements [serializer.Store].
 func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	s.issuing.Lock()
@@ -35,16 +38,39 @@ func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error 
 				continue
 			}
 		}
-		if !errors.Is(err, dir.ErrReplaced) && !errors.Is(err, errUnaccounted) {
-			return err
+		if d := s.current.Load(); errors.Is(err, dir.ErrReplaced) && d.holdTurns(tickets) {
+			err = d.appendHere(ctx, tickets)
 		}
-		s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
-		select {
-		case <-time.After(2 * time.Millisecond): // then it tries again
-		case <-ctx.Done():
-			return err
+		if errors.Is(err, dir.ErrReplaced) || errors.Is(err, errUnaccounted) {
+			s.report(slog.LevelWarn, "no tickets are issued at the moment", "error", err)
+			err = fmt.Errorf("%w: %w", serializer.ErrNotNow, err)
 		}
+		return err
 	}
+}
+
+// holdTurns reports whether the callers of all tickets are inside, in queues of this directory.
+func (d *directory) holdTurns(tickets []*serializer.Ticket) bool {
+	return !slices.ContainsFunc(tickets, func(t *serializer.Ticket) bool {
+		h := t.Holder()
+		return h == nil || !d.own.State(h.Ref, h.Number).Stands()
+	})
+}
+
+// appendHere issues tickets in a directory that was replaced. In one that was removed, no file
+// can be made, so that the others would not know of the tickets.
+func (d *directory) appendHere(ctx context.Context, tickets []*serializer.Ticket) error {
+	err := d.exchangeGuard()
+	if errors.Is(err, fs.ErrNotExist) {
+		err = d.failed("issuing tickets in", "", errRemoved)
+	}
+	if err != nil {
+		return err
+	}
+	defer d.guard.Close()
+	d.guard.Stay()
+	_, err = d.append(ctx, tickets)
+	return err
 }
 
 // append issues tickets under the guard. It returns how many have joined their queues.
@@ -59,6 +85,9 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 	made, err := d.issueLocked(tickets)
 	// Whoever takes a newer guard from here on sees the files that were made.
 	checkErr := d.guard.Check()
+	if checkErr == nil && d.guard.Stays() && !d.holdTurns(tickets[:made]) {
+		checkErr = dir.ErrReplaced
+	}
 	for _, t := range tickets[:made] {
 		if checkErr == nil && d.events.Joined(t) {
 			continue

@@ -47,6 +47,14 @@ import (
 //
 // Replacement. The guard is checked after the files were made and before they are reported.
 // If it was replaced, they are withdrawn. Otherwise, whoever takes a newer guard sees them.
+// A process moves to the directory that has taken the place of its own when no ticket stands
+// in its own. Until then, its newcomers get no ticket. But a caller that is inside may ask for
+// a turn of another queue, and all wait for it. So its ticket is issued in the old directory,
+// in which all others still are: no process that knows the holder's ticket can move while
+// that stands. The ticket is issued as any other, under the guard. Two checks are different.
+// Whether the guard is the same is asked of the directory, not of the path. And after the
+// files were made, the holder's ticket must still stand: whoever finds that one gone sees the
+// new one. No lock is held while others wait, since those others may need it to go on.
 //
 // # Locks
 //
@@ -66,7 +74,7 @@ type Store struct {
 	self   *serializer.Owner         // this process
 	events serializer.Events
 
-	issuing sync.Mutex // held while tickets are issued, and while the directory is exchanged
+	issuing sync.Mutex // held while tickets are issued, and while the directory is exchanged; not while others wait
 	current atomic.Pointer[directory]
 
 	nudge   chan struct{} // wakes the monitor if it waits for the next tick

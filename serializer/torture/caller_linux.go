@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,15 @@ func outcomeOf(reason serializer.Reason) int {
 	return reasons + slices.Index(serializer.Reasons(), reason)
 }
 
+// arrives is an arrival of a goroutine in a queue.
+func (p *process) arrives(g int, port uint16, queue int, r *rand.Rand) *caller {
+	c := &caller{process: p, rand: r, port: port, record: record{who: who{p.Number, g}, queue: queue}}
+	c.arrival = queues[queue].arrival(r)
+	c.arrival.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
+	c.arrival.Timeout = p.Patience
+	return c
+}
+
 // impatience is how long impatient callers wait at most.
 const impatience = 20 * time.Millisecond
 
@@ -31,10 +41,8 @@ const impatience = 20 * time.Millisecond
 func (p *process) call(g int) {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(p.Number)<<16|uint64(g)))
 	for port := uint16(1024); !p.stopping.Load(); port++ {
-		c := caller{process: p, rand: r, record: record{who: who{p.Number, g}, queue: randomQueue(r)}}
-		c.arrival = queues[c.queue].arrival(r)
-		c.arrival.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
-		c.arrival.Timeout = p.Patience
+		c := p.arrives(g, port, randomQueue(r), r)
+		c.engine = p.engine.Load()
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		switch r.IntN(50) {
 		case 0:
@@ -42,9 +50,7 @@ func (p *process) call(g int) {
 		case 1:
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.Int64N(int64(impatience))))
 		}
-		overdue := time.AfterFunc(c.arrival.Timeout+graceTime, func() { panic("lost: a call did not return in time") })
 		entered := c.enter(ctx)
-		overdue.Stop()
 		cancel()
 		if !entered {
 			time.Sleep(time.Duration(1+r.IntN(5)) * time.Millisecond)
@@ -58,26 +64,34 @@ type caller struct {
 	record
 	rand    *rand.Rand
 	arrival serializer.Arrival
+	engine  *generation
+	port    uint16
 }
 
 // enter is an arrival from Enter to Leave.
 func (c *caller) enter(ctx context.Context) (entered bool) {
 	var revoked atomic.Bool
 	c.arrival.Revoke = func(cause error) { revoked.Store(!errors.Is(cause, serializer.ErrClosed)) }
-	e := c.engine.Load()
+	e := c.engine
 	c.opened, c.reader, c.arrived = e.opened, c.arrival.Rule.Shared, now()
+	c.began = cmp.Or(c.began, c.arrived)
+	overdue := time.AfterFunc(c.arrival.Timeout+graceTime, func() { panic("lost: a call did not return in time") })
 	turn, err := e.Enter(ctx, c.arrival)
+	overdue.Stop()
 	if err != nil {
 		c.refuse(err)
 		return false
 	}
 	c.token = turn.Token()
 	c.put(enters)
-	if e == c.engine.Load() {
-		c.lastEntry.Store(c.arrived)
+	if e == c.process.engine.Load() {
+		c.lastEntry.Store(c.began) // a nested one may be in an earlier directory
 	}
 	if c.queue == 0 {
 		c.hold(inside)
+	}
+	if c.queue < len(queues)-1 && c.rand.IntN(nestedShare) == 0 {
+		c.nest(ctx, turn)
 	}
 	stay(c.rand)
 	if revoked.Load() {
@@ -86,6 +100,18 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 	c.put(leaves)
 	turn.Leave()
 	return true
+}
+
+// nestedShare is how many callers there are to one that takes another turn while it is inside.
+const nestedShare = 20
+
+// nest enters another queue of the same engine. All take their turns in the order of the
+// queues, so that nobody waits for each other.
+func (c *caller) nest(ctx context.Context, held serializer.Turn) {
+	n := c.arrives(c.goroutine, c.port, c.queue+1+c.rand.IntN(len(queues)-1-c.queue), c.rand)
+	n.engine, n.began = c.engine, c.began
+	n.arrival.Holds = append(slices.Clone(c.arrival.Holds), held)
+	n.enter(ctx)
 }
 
 // put adds the record to the log.

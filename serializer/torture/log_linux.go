@@ -23,6 +23,7 @@ type record struct {
 	at      int64 // CLOCK_MONOTONIC
 	opened  int64 // when the engine had first worked in the directory; it identifies the engine in its process
 	arrived int64 // when Enter was called; of a pause, its number
+	began   int64 // the same, of the first turn that the caller had already
 }
 
 // who is one goroutine of one process.

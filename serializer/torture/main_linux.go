@@ -3,7 +3,7 @@
 //	go run ./serializer/torture -for 10m
 //
 // It starts several processes with many goroutines each, which enter the same few queues
-// in one directory again and again. The oracle behind the queues reads a pipe: each entry
+// in one directory again and again, some of them while they are inside another one. The oracle behind the queues reads a pipe: each entry
 // and each exit is one write, which the kernel takes completely or not at all. So the log
 // is in the order of events, whatever the scheduler does, and a process that is killed
 // leaves no gap. The oracle reports exactly

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -30,6 +31,7 @@ func init() {
 		"leaky":    leaky,
 		"evictor":  evictor,
 		"keeper":   keeper,
+		"patient":  patient,
 	} {
 		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
 	}
@@ -205,6 +207,18 @@ func keeper(_ *process, m *mutant) {
 		if rand.IntN(1000) > 0 {
 			remove(t)
 		}
+	}
+}
+
+// patient waits until tickets can be numbered, perhaps for their own callers.
+func patient(_ *process, m *mutant) {
+	once := m.append
+	m.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
+		err := once(ctx, tickets)
+		for errors.Is(err, serializer.ErrNotNow) && sleep(ctx, 2*time.Millisecond) {
+			err = once(ctx, tickets)
+		}
+		return err
 	}
 }
 

@@ -15,8 +15,9 @@ import (
 // that, the next one may enter.
 //
 // When the directory is replaced, processes that knew the old one must let its tickets
-// finish first. An engine that was opened later cannot know of them. So the two may
-// overlap, and one may have the smaller token; nothing else is excused. When the last
+// finish first, and the turns that their holders take there. An engine that was opened later
+// cannot know of them. So the two may overlap, and one may have the smaller token; nothing
+// else is excused. When the last
 // number is lost, tokens may decrease once, relative to callers that had left.
 type oracle struct {
 	start     int64
@@ -199,7 +200,7 @@ func (o *oracle) checkRecent(q *queueOracle, e record) {
 
 // excused reports whether two holders may overlap because the directory was replaced.
 func (o *oracle) excused(a, b record) bool {
-	unknown := func(s span, old, young record) bool { return old.arrived < s.to && young.opened > s.from }
+	unknown := func(s span, old, young record) bool { return old.began < s.to && young.opened > s.from }
 	return slices.ContainsFunc(o.spans, func(s span) bool {
 		return s.fault == directoryReplaced && (unknown(s, a, b) || unknown(s, b, a))
 	})
@@ -208,7 +209,7 @@ func (o *oracle) excused(a, b record) bool {
 // forgiven reports whether the token of e may be smaller than that of an earlier entry.
 func (o *oracle) forgiven(before, e record) bool {
 	return o.excused(before, e) || slices.ContainsFunc(o.spans, func(s span) bool {
-		return s.fault == numberForgotten && before.arrived < s.to && e.at > s.from
+		return s.fault == numberForgotten && before.began < s.to && e.at > s.from
 	})
 }
 

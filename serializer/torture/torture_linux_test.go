@@ -89,6 +89,7 @@ func TestWrongStoresAreFound(t *testing.T) {
 		{"silent", "none", []string{inVain}, nil},
 		{"keeper", "none", []string{inVain}, nil},
 		{"evictor", "none", []string{evictedUnasked}, nil},
+		{"patient", "replace", []string{inVain}, nil},
 	} {
 		t.Run(test.store+" "+test.faults, func(t *testing.T) {
 			t.Parallel()

@@ -168,9 +168,14 @@ func (d *Dir) Here() bool { return Check(d.path, d.info.ID) != ErrReplaced }
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
 
 // Check returns an error unless a path leads to a certain file.
-func Check(path string, id ID) error {
+func Check(path string, id ID) error { return check(unix.AT_FDCWD, path, id) }
+
+// Check returns an error unless a name leads to a certain file, wherever the directory is.
+func (d *Dir) Check(name string, id ID) error { return check(d.fd, name, id) }
+
+func check(at int, path string, id ID) error {
 	var st unix.Stat_t
-	err := unix.Stat(path, &st)
+	err := unix.Fstatat(at, path, &st, 0)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == nil && infoOf(&st).ID != id {
 		return ErrReplaced
 	}

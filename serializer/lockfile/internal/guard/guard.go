@@ -47,6 +47,7 @@ type Guard struct {
 	path  string
 	fd    int
 	id    dir.ID
+	stays bool   // see Stay
 	boot  string // identifies the current boot of the machine; empty if the system does not say
 	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
 }
@@ -117,7 +118,18 @@ func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
 
 // Check returns an error unless the guard is still the one at its path. [dir.ErrReplaced]
 // means that others may have taken another one.
-func (g *Guard) Check() error { return dir.Check(g.path, g.id) }
+func (g *Guard) Check() error {
+	if g.stays {
+		return g.dir.Check(name.Guard, g.id)
+	}
+	return dir.Check(g.path, g.id)
+}
+
+// Stay has Lock and Check look for the guard in its directory, wherever that was moved.
+func (g *Guard) Stay() { g.stays = true }
+
+// Stays reports whether Stay was called.
+func (g *Guard) Stays() bool { return g.stays }
 
 // Close closes the file, and so lets others take the guard.
 func (g *Guard) Close() {
