@@ -35,7 +35,6 @@ type visit struct {
 	about   telemetry.Request // what others learn of it
 	earlier *visit            // the request's previous visit, or nil
 	latest  *visit            // of the request's first visit: its latest one
-	passes  bool              // of the first visit: the request passes all queues from now on
 
 	failure error // why it was refused, or nil
 	body    *body.Body
@@ -46,25 +45,22 @@ type visit struct {
 	response response.Response // of the next handlers
 }
 
-// visitsVar tells later handlers of a request's first visit.
+// visitsVar tells later handlers of a request's first visit, or that it passes all queues.
 const visitsVar = heldturns.Serialize
 
-// passing is the first visit of a request that passed all queues before it came to one.
-var passing = &visit{passes: true}
+// passing is a request that passes all queues from now on, and its first visit or nil.
+type passing struct{ *visit }
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
-	first, _ := vars[visitsVar].(*visit)
-	switch {
-	case !s.Off:
-	case first == nil:
-		first = passing
-		vars[visitsVar] = first
-	case !first.passes:
-		first.passes = true
+	visits := vars[visitsVar]
+	first, _ := visits.(*visit)
+	_, passes := visits.(passing)
+	if s.Off && !passes {
+		vars[visitsVar] = passing{first}
 	}
-	if first != nil && first.passes {
+	if s.Off || passes {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
@@ -172,8 +168,11 @@ func (v *visit) around() *turn.Context {
 	return nil
 }
 
-// Held implements [heldturns.Holder] for the first visit of a request.
+// Held implements [heldturns.Holder] for the first visit of a request, which may be nil.
 func (v *visit) Held(turns []serializer.Turn) []serializer.Turn {
+	if v == nil {
+		return turns
+	}
 	for e := v.latest; e != nil; e = e.earlier {
 		if e.context.Inside() {
 			turns = append(turns, e.turn)

@@ -3,10 +3,13 @@ package serialize
 import (
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 )
 
 // Bug: a queue in an error route wrote a variable of the request, while a proxy's dial,
@@ -42,4 +45,34 @@ func TestVariablesAreWrittenOnce(t *testing.T) {
 	}
 	<-read
 	<-over
+}
+
+// Handlers of all packages learn which turns a request has, also if it passes all queues inside.
+func TestHeldTurns(t *testing.T) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	w := httptest.NewRecorder()
+	r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
+	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	var held []int
+	var next caddyhttp.Handler = caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
+	for _, s := range []*Handler{{Off: true}, {Off: true}, {Prefix: "inner_held_"}, {Prefix: "outer_held_"}} {
+		s.EngineRaw = []byte(`{"engine": "memory"}`)
+		if err := s.Provision(ctx); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = s.Cleanup() }()
+		inside := next
+		next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+			err := s.ServeHTTP(w, r, inside)
+			held = append(held, len(heldturns.Of(vars)))
+			return err
+		})
+	}
+	if err := next.ServeHTTP(w, r); err != nil {
+		t.Fatal(err)
+	}
+	if want := []int{2, 2, 1, 0}; !slices.Equal(held, want) {
+		t.Errorf("behind the handlers, from the innermost, %v turns are held; expected %v", held, want)
+	}
 }
