@@ -51,9 +51,9 @@ func TestVersionsAgree(t *testing.T) {
 		}
 		return found[1]
 	}
-	goreleaser := regexp.MustCompile(`GoReleaser (2\.\d+\.\d+) was run`).FindStringSubmatch(textOf(t, "docs/releasing.md"))
+	goreleaser := regexp.MustCompile(`GoReleaser (2\.\d+\.\d+) was run`).FindStringSubmatch(textOf(t, ".ci/release/README.md"))
 	if goreleaser == nil {
-		t.Fatal("docs/releasing.md does not say which GoReleaser was run")
+		t.Fatal(".ci/release/README.md does not say which GoReleaser was run")
 	}
 	caddy, golang := version(`github.com/caddyserver/caddy/v2 (v\S+)`), version(`(?m)^go (\d+\.\d+)`)
 	for folder, text := range modules {
@@ -140,7 +140,7 @@ func TestActionsArePinned(t *testing.T) {
 			commits[match[1]] = match[2]
 		}
 	}
-	if len(commits) < 8 {
+	if len(commits) < 7 {
 		t.Errorf("the workflows use only %d actions", len(commits))
 	}
 }
@@ -172,8 +172,8 @@ func TestTokensStayWithGitHub(t *testing.T) {
 			}
 		}
 	}
-	if writing != 2 {
-		t.Errorf("%d jobs may write; expected those that publish the book and a release", writing)
+	if writing != 1 {
+		t.Errorf("%d jobs may write; expected the one that publishes a release", writing)
 	}
 }
 

@@ -3,8 +3,8 @@
 //
 //	go run .                               all of it, a quarter of an hour
 //	go run . -only respond,ids -rounds 2   parts, and how often each contestant has its turn
-//	go run . -write ../docs                all of it, into docs/performance.md and the folder beside it
-//	go run . -only none -write ../docs     the tables and plots again, of what was measured before
+//	go run . -write figures                all of it, into the folder figures
+//	go run . -only none -write figures     the tables and plots again, of what was measured before
 //	go run . -against HEAD~1               fails if this checkout works more for a request than a commit
 package main
 
@@ -59,7 +59,7 @@ func parseOptions() (o options, err error) {
 	list := strings.Join(names, ", ")
 	only := flag.String("only", "", "measure only these, separated by commas; of "+list)
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant has its turn; with -against at least 15")
-	flag.StringVar(&o.write, "write", "", "the folder of performance.md, to write the figures, plots and tables into")
+	flag.StringVar(&o.write, "write", "", "a folder with a README.md: the figures, plots and tables go there")
 	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout takes more of the processor for a request, and fail if it does")
 	flag.Parse()
 	if *only != "" {

@@ -14,16 +14,16 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/report"
 )
 
-// folder is that of the figures and plots, beside the document.
-const folder = "performance"
+// document has the tables, beside the figures and plots.
+const document = "README.md"
 
 // readSets reads what was measured before, if there is a folder for it.
-func readSets(docs string) (map[string]*figures.Set, error) {
+func readSets(dir string) (map[string]*figures.Set, error) {
 	sets := make(map[string]*figures.Set)
 	for _, s := range suites {
-		set, err := figures.Read(filepath.Join(docs, folder, s.name+".json"))
+		set, err := figures.Read(filepath.Join(dir, s.name+".json"))
 		switch {
-		case docs == "" || errors.Is(err, fs.ErrNotExist):
+		case dir == "" || errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			return nil, err
 		default:
@@ -34,11 +34,10 @@ func readSets(docs string) (map[string]*figures.Set, error) {
 }
 
 // writeSets writes the figures, the plots and the document's tables.
-func writeSets(sets map[string]*figures.Set, docs string) error {
-	if docs == "" {
+func writeSets(sets map[string]*figures.Set, dir string) error {
+	if dir == "" {
 		return nil
 	}
-	dir := filepath.Join(docs, folder)
 	errs := []error{os.MkdirAll(dir, 0o755)}
 	for _, s := range suites {
 		if set := sets[s.name]; set != nil {
@@ -48,7 +47,7 @@ func writeSets(sets map[string]*figures.Set, docs string) error {
 			}
 		}
 	}
-	return errors.Join(append(errs, report.Refresh(filepath.Join(docs, "performance.md"), texts(sets)))...)
+	return errors.Join(append(errs, report.Refresh(filepath.Join(dir, document), texts(sets)))...)
 }
 
 // texts are the tables of all suites.

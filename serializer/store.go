@@ -10,7 +10,7 @@ import (
 // and no rule of admission: those are the engine's.
 //
 // A store may also be [Immediate], or a [Lease]. Package storetest tests whether a store
-// keeps the promises below; docs/writing-a-store.md leads through a complete one.
+// keeps the promises below; storetest/README.md leads through a complete one.
 //
 // # Order
 //

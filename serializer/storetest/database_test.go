@@ -10,7 +10,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Database stands for a database that processes share. docs/writing-a-store.md says what
+// Database stands for a database that processes share. README.md says what
 // its methods are in SQL.
 type Database struct {
 	mu      sync.Mutex

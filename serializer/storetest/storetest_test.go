@@ -26,7 +26,7 @@ func TestStore(t *testing.T) {
 
 // The document shows the whole example.
 func TestDocumentShowsTheExample(t *testing.T) {
-	document, err := os.ReadFile("../../docs/writing-a-store.md")
+	document, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +36,9 @@ func TestDocumentShowsTheExample(t *testing.T) {
 	}
 	_, code, _ := strings.Cut(string(example), "\n)\n\n") // behind the imports
 	if !strings.Contains(string(document), "```go\n"+code+"```\n") {
-		t.Error("docs/writing-a-store.md does not show example_store_test.go as it is")
+		t.Error("README.md does not show example_store_test.go as it is")
 	}
 	if lines := strings.Count(string(document), "\n"); lines > 150 {
-		t.Errorf("docs/writing-a-store.md has %d lines, more than 150", lines)
+		t.Errorf("README.md has %d lines, more than 150", lines)
 	}
 }
