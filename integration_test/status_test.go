@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"image/color"
 	"image/png"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 const statusPage = "serialize_status /status\n"
@@ -149,5 +152,55 @@ func TestStatusControls(t *testing.T) {
 	a := do(newClient(t, "1.1"), "DELETE", c.url+"/status", "")
 	if a.StatusCode != 405 || a.Header.Get("Allow") != "GET, HEAD, POST" {
 		t.Errorf("DELETE: %d, Allow: %s", a.StatusCode, a.Header.Get("Allow"))
+	}
+}
+
+// Bug: where a site is matched by its port only, a page of another site could pause its queues:
+// it let its own name lead to this server, so it was of the same origin (DNS rebinding). Bug: an
+// HTTPS page took the page of the same name without TLS for itself.
+func TestStatusControlsOnlyUnderItsNames(t *testing.T) {
+	t.Parallel()
+	site := func(controls string) string {
+		return " {\nserialize_status {\n" + controls + "\n}\n}\n"
+	}
+	ports := [4]string{}
+	for i := range ports {
+		_, ports[i], _ = net.SplitHostPort(testcaddy.ReserveAddr(t))
+	}
+	start(t, setup{site: "respond ok", more: "http://:" + ports[0] + site("controls") +
+		"http://:" + ports[1] + site("controls queues.example 10.0.0.7") +
+		"http://shop.example:" + ports[2] + ", http://*.tenants.example:" + ports[2] + site("controls") +
+		"https://localhost:" + ports[3] + " {\ntls {$CERTIFICATE} {$KEY}\nserialize_status {\ncontrols\n}\n}\n"})
+	const named = 404 // for a queue that is not there
+	for _, test := range []struct {
+		port   int
+		host   string
+		status int
+	}{
+		{0, "evil.example", 403}, {0, "10.0.0.7", 403}, {0, "localhost.evil.example", 403}, {0, "127.0.0.1.evil.example", 403},
+		{0, "localhost", named}, {0, "LocalHost", named}, {0, "127.0.0.1", named}, {0, "[::1]", named},
+		{1, "evil.example", 403}, {1, "localhost", 403}, {1, "queues.example", named}, {1, "10.0.0.7", named},
+		{2, "shop.example", named}, {2, "a.tenants.example", named},
+		{3, "localhost", 403}, // from http://localhost
+	} {
+		address := "http://127.0.0.1:" + ports[test.port]
+		client := newClient(t, "1.1")
+		if test.port == 3 {
+			address = "https://localhost:" + ports[test.port]
+		}
+		for _, field := range []string{"Origin", "Sec-Fetch-Site"} {
+			r, err := http.NewRequestWithContext(t.Context(), "POST", address+"/?action=pause&queue=none_", nil)
+			check(t, err)
+			r.Host = test.host + ":" + ports[test.port]
+			r.Header.Set("Origin", "http://"+r.Host)
+			if field == "Sec-Fetch-Site" {
+				r.Header.Set(field, "same-origin")
+			}
+			a := testcaddy.Do(client, r)
+			says := map[bool]string{true: "another origin", false: "controls in serialize_status"}[test.port == 3]
+			if a.Err != nil || a.StatusCode != test.status || test.status == 403 && !strings.Contains(a.Text, says) {
+				t.Errorf("%s of site %d, %s: %v; expected %d", test.host, test.port, field, a, test.status)
+			}
+		}
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +35,11 @@ type Status struct {
 	// origin only. Default: false; POST is answered with 405.
 	Controls bool `json:"controls,omitempty"`
 
+	// The names of the page under which its controls work, as in the matcher `host`. A page
+	// of another site can let its own name lead here (DNS rebinding). Default: the hosts that
+	// the server's routes match, `localhost` and loopback addresses.
+	Hosts caddyhttp.MatchHost `json:"hosts,omitempty"`
+
 	logger *zap.Logger
 }
 
@@ -46,19 +54,19 @@ func (Status) CaddyModule() caddy.ModuleInfo {
 // Provision sets up the handler.
 func (s *Status) Provision(ctx caddy.Context) error {
 	s.logger = ctx.Logger()
-	return nil
+	return s.Hosts.Provision(ctx)
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	serialize_status {
-//	    controls
+//	    controls [<host...>]
 //	}
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
-		s.Controls = true
-		return directive.Flag(d)
+		s.Controls, s.Hosts = true, d.RemainingArgs()
+		return nil
 	})
 	return directive.Table[*Status]{controls}.ParseBlock(d, "serialize_status", s)
 }
@@ -145,6 +153,9 @@ func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 	var answer any
 	var err error
 	switch {
+	case !s.isNamed(r):
+		err = adminError(http.StatusForbidden, fmt.Errorf("host %q: the controls work only under the site's names, localhost and loopback addresses, "+
+			"or those that stand after controls in serialize_status; if the page is yours under this name, write it there", r.Host))
 	case !isFromPage(r):
 		err = adminError(http.StatusForbidden, errors.New(
 			"neither Sec-Fetch-Site nor Origin says that the request comes from the status page; it is from another origin, or a program, which can use the admin API, or a proxy in front does not pass on Host"))
@@ -165,8 +176,33 @@ func (s *Status) serveControl(w http.ResponseWriter, r *http.Request) error {
 // logged in, so pages of other sites could send requests in their name. Browsers state a
 // request's origin, older ones in another header. A request without one is not from the page.
 func isFromPage(r *http.Request) bool {
-	site := r.Header.Get("Sec-Fetch-Site")
-	return site == "same-origin" || site == "" && r.Header.Get("Origin") != "" && http.NewCrossOriginProtection().Check(r) == nil
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	if r.TLS != nil && strings.HasPrefix(origin, "http:") { // which the check below does not compare
+		return false
+	}
+	return site == "same-origin" || site == "" && origin != "" && http.NewCrossOriginProtection().Check(r) == nil
+}
+
+// isNamed reports whether the request names the page as its operator does. Caddy tells a
+// handler nothing of its site, so the hosts of all routes of the server count. Those of
+// routes further inside do not.
+func (s *Status) isNamed(r *http.Request) bool {
+	if len(s.Hosts) > 0 {
+		return s.Hosts.Match(r)
+	}
+	address := url.URL{Host: r.Host}
+	if ip, err := netip.ParseAddr(address.Hostname()); err == nil && ip.IsLoopback() || strings.EqualFold(address.Hostname(), "localhost") {
+		return true
+	}
+	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	return server != nil && slices.ContainsFunc(server.Routes, func(route caddyhttp.Route) bool {
+		return slices.ContainsFunc(route.MatcherSets, func(set caddyhttp.MatcherSet) bool {
+			return slices.ContainsFunc(set, func(matcher any) bool {
+				hosts, ok := matcher.(*caddyhttp.MatchHost)
+				return ok && hosts.Match(r)
+			})
+		})
+	})
 }
 
 // Interface guards
