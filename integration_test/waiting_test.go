@@ -39,7 +39,9 @@ func (b *visitor) visit(name string, header ...string) testcaddy.Answer {
 	header = slices.Concat(navigation, []string{"Cookie", strings.Join(cookies, "; ")}, header)
 	a := do(b.client, "GET", b.c.url+"/"+name, "", header...)
 	for _, c := range a.Cookies() {
-		b.cookies[c.Name] = c.Value
+		if b.cookies[c.Name] = c.Value; c.MaxAge < 0 {
+			delete(b.cookies, c.Name)
+		}
 	}
 	return a
 }
@@ -140,7 +142,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	for name, want := range map[string]string{
 		"Cache-Control": `^no-store$`, "Retry-After": `^\d+$`, "Refresh": `^[12]$`, "Content-Type": `^text/html`,
 		"Content-Security-Policy": `^default-src 'none'; .*frame-ancestors 'none'.*script-src 'sha256-`,
-		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=86400; HttpOnly; SameSite=Lax$`,
+		"Set-Cookie":              `^orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=300; HttpOnly; SameSite=Lax$`,
 	} {
 		if got := a.Header.Get(name); !regexp.MustCompile(want).MatchString(got) {
 			t.Errorf("%s: %q; expected %s", name, got, want)
@@ -226,11 +228,21 @@ func TestWaitingPageIsForNavigations(t *testing.T) {
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "no-cors"}},
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}},
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Purpose", "prefetch"}},
+		// Bug: over plain HTTP, where browsers do not send Sec-Fetch-Mode, these got the page.
+		{"GET", []string{"Accept", "text/html", "X-Requested-With", "XMLHttpRequest"}},
+		{"GET", []string{"Accept", "text/html", "HX-Request", "true"}},
+		{"GET", []string{"Accept", "text/html", "Turbo-Frame", "messages"}},
+		{"GET", []string{"Accept", "text/html", "X-PJAX", "true"}},
+		{"GET", []string{"Accept", "text/html", "X-Moz", "prefetch"}},
+		{"GET", []string{"Accept", "text/html", "Purpose", "prefetch"}},
+		{"GET", []string{"Accept", "text/html", "X-Purpose", "preview"}},
+		{"GET", []string{"Accept", "text/html", "Sec-Purpose", "prefetch"}},
 	} {
 		answers = append(answers, testcaddy.Send(t, test.method, c.url, "", test.header...))
 		c.awaitTickets(i + 2)
 	}
 	wantPage(t, c.get("/old", "Accept", "text/html")) // an old browser
+	wantPage(t, c.get("/view", append(navigation, "X-Requested-With", "org.example.app")...))
 	for i, answer := range answers {
 		if len(answer) > 0 {
 			t.Errorf("request %d was answered: %v", i, <-answer)
@@ -386,7 +398,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		b := newVisitor(c)
 		b.client = client
 		cookie := b.waits("mine").Header.Get("Set-Cookie")
-		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=86400; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=[A-Z2-7]{26}\.[\w-]{43}; Path=/; Max-Age=300; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("cookie %s; expected %s", cookie, want)
 		}
 		if a := b.asks("mine"); !strings.Contains(a.Text, `"number":1,`) {

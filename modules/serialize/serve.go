@@ -54,6 +54,7 @@ type passing struct{ *visit }
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	waitingpage.TakeCookies(r, vars)
 	visits := vars[visitsVar]
 	first, _ := visits.(*visit)
 	_, passes := visits.(passing)
@@ -223,7 +224,7 @@ func (v *visit) dropBody() {
 func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := v.handler
 	v.context.Init(r, s.OnDisconnect == onDisconnectFinish, v.around())
-	if s.WaitingPage != nil && waitingpage.Serves(r, s.engine.space, v.about.Queue) {
+	if s.WaitingPage != nil && waitingpage.Serves(r) {
 		err = v.waitAsBrowser(w, r)
 	} else if v.engine, err = s.engine.acquire(); err == nil {
 		err = v.enter(w, r)

@@ -3,6 +3,8 @@ package serialize
 import (
 	"cmp"
 	"errors"
+	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -14,7 +16,8 @@ import (
 
 // WaitingPage answers waiting browsers with a page that shows their place. A browser is
 // recognised by its navigation: a GET whose Accept header has text/html, and whose
-// Sec-Fetch-Mode, if sent, is navigate. All other requests wait with an open connection.
+// Sec-Fetch-Mode, if sent, is navigate. If it is not sent, there must be none of the fields
+// that scripts and prefetches send, such as X-Requested-With. All other requests wait with an open connection.
 type WaitingPage struct {
 	// How long a navigation waits with an open connection before it gets the page, as a
 	// duration. 0 means to answer at once. Default: 2s.
@@ -28,19 +31,33 @@ type WaitingPage struct {
 	// loaded. Default: the built-in page.
 	File string `json:"file,omitempty"`
 
+	// The HTTP status of the page: 200, 202, 429 or 503. 0 means the default. Default: 503.
+	Status int `json:"status,omitempty"`
+
 	page *waitingpage.Page
 }
 
 const leastHold = time.Second
+
+const pageStatuses = "200, 202, 429 or 503"
+
+func checkPageStatus(status int) error {
+	switch status {
+	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return nil
+	}
+	return fmt.Errorf("status %d: expected %s", status, pageStatuses)
+}
 
 // provision applies the defaults, checks the settings and loads the page.
 func (p *WaitingPage) provision() (err error) {
 	p.After = cmp.Or(p.After, new(caddy.Duration(2*time.Second)))
 	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(15*time.Second)))
 	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
-	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold))
+	p.Status = cmp.Or(p.Status, http.StatusServiceUnavailable)
+	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status))
 	if err == nil {
-		p.page, err = waitingpage.Load(p.File, after, hold)
+		p.page, err = waitingpage.Load(p.File, p.Status, after, hold)
 	}
 	return err
 }
@@ -57,6 +74,12 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 		return err
 	}),
 	directive.OnText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
+	directive.On("status", func(p *WaitingPage, d *caddyfile.Dispenser) (err error) {
+		if p.Status, err = (directive.Range{Most: 999, Want: pageStatuses}).Parse(d); err == nil {
+			err = directive.In(d, checkPageStatus(p.Status))
+		}
+		return err
+	}),
 }
 
 func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {

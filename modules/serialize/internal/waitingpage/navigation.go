@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,15 +40,28 @@ const htmlType = "text/html"
 // page. A page in a frame gets no cookies of other sites, and one that is fetched ahead may
 // never be shown. They wait with an open connection, and so does a GET with a body, which
 // no browser sends, and a browser that refuses cookies.
-func Serves(r *http.Request, space, queue string) bool {
+func Serves(r *http.Request) bool {
 	h := r.Header
 	if r.Method != http.MethodGet || r.ContentLength > 0 || !acceptsHTML(h.Values("Accept")) {
 		return false
 	}
-	return h.Get(askHeader) != "" || h.Get("Sec-Purpose") == "" &&
-		cmp.Or(h.Get("Sec-Fetch-Mode"), "navigate") == "navigate" && cmp.Or(h.Get("Sec-Fetch-Dest"), "document") == "document" &&
-		(len(r.CookiesNamed(cookieName(r, space, queue))) > 0 || !isFromItself(r))
+	return h.Get(askHeader) != "" || isNavigation(h) && (len(taken(r)) > 0 || hasCookie(r) || !isFromItself(r))
 }
+
+// isNavigation reports whether a page is asked for to be shown now. Where browsers do not
+// send Sec-Fetch-Mode, as over plain HTTP, the fields of scripts decide. Where they do, such
+// a field means nothing: Android's web views send X-Requested-With with every page.
+func isNavigation(h http.Header) bool {
+	mode, has := h.Get("Sec-Fetch-Mode"), func(field string) bool { return len(h[field]) > 0 }
+	return cmp.Or(mode, "navigate") == "navigate" && cmp.Or(h.Get("Sec-Fetch-Dest"), "document") == "document" &&
+		!slices.ContainsFunc(prefetchFields, has) && (mode != "" || !slices.ContainsFunc(scriptFields, has))
+}
+
+// Fields by which prefetches and scripts say what they are.
+var (
+	prefetchFields = []string{"Sec-Purpose", "Purpose", "X-Purpose", "X-Moz"}
+	scriptFields   = []string{"X-Requested-With", "Hx-Request", "Turbo-Frame", "X-Pjax"}
+)
 
 // acceptsHTML reports whether HTML is asked for by name: programs accept anything.
 func acceptsHTML(accept []string) bool {
@@ -78,6 +92,7 @@ var ErrAnswered = errors.New("the browser waits with the page")
 func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, serializer.Turn, error) {
 	t := b.find(r, v.Space, v.Queue)
 	if r.Header.Get(askHeader) != "" {
+		b.endCookies(w, r)
 		return nil, nil, answerPlace(w, r, t)
 	}
 	turn, err := t.claim(v)
@@ -90,6 +105,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, s
 		turn, err = t.claim(v)
 		t.depart()
 	}
+	b.endCookies(w, r)
 	if errors.Is(err, errWaiting) {
 		return nil, nil, v.send(w, r, t, lost)
 	}
@@ -121,6 +137,7 @@ func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
 		text = []byte(`{"turn":true}`)
 	default:
 		text, _ = json.Marshal(t.Place())
+		t.setCookie(w, r)
 	}
 	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
@@ -134,14 +151,14 @@ func (v *Visit) send(w http.ResponseWriter, r *http.Request, t *Ticket, lost boo
 	if err != nil {
 		return err
 	}
-	setCookie(w, r, t, v.Space)
+	t.setCookie(w, r)
 	h := w.Header()
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", Policy())
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
 	h.Set("Retry-After", strconv.Itoa(data.Refresh))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
-	return answer(w, http.StatusServiceUnavailable, htmlType+"; charset=utf-8", text)
+	return answer(w, v.Page.status, htmlType+"; charset=utf-8", text)
 }
 
 // answer sends a text that nobody may keep, and returns ErrAnswered.

@@ -58,12 +58,13 @@ var Policy = sync.OnceValue(func() string {
 // Page is a page, ready to be filled in, and when browsers get it.
 type Page struct {
 	template    *template.Template
+	status      int
 	after, hold time.Duration
 }
 
 // Load loads a page, and fills it in to see that it can be. No file means the built-in page.
-// Browsers get it after a time, and places are kept for hold.
-func Load(file string, after, hold time.Duration) (*Page, error) {
+// Browsers get it after a time, with a status, and places are kept for hold.
+func Load(file string, status int, after, hold time.Duration) (*Page, error) {
 	text := waitingHTML
 	if file != "" {
 		path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
@@ -80,7 +81,7 @@ func Load(file string, after, hold time.Duration) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file %s: parsing the page: %w", file, err)
 	}
-	page := &Page{parsed, after, hold}
+	page := &Page{parsed, status, after, hold}
 	name, texts := Texts(nil)
 	for number := range 3 {
 		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: name, Text: texts}); err != nil {
@@ -112,8 +113,12 @@ func Texts(accept []string) (name string, texts map[string]string) {
 	preferred, _, _ := language.ParseAcceptLanguage(strings.Join(accept, ",")) // none if it makes no sense
 	for _, tag := range preferred {
 		base, _ := tag.Base()
-		if texts = languages()[base.String()]; texts != nil {
-			return base.String(), texts
+		name = base.String()
+		if script, _ := tag.Script(); script.String() == "Hant" { // said, or usual where the reader lives
+			name += "-Hant"
+		}
+		if texts = languages()[name]; texts != nil {
+			return name, texts
 		}
 	}
 	return "en", languages()["en"]

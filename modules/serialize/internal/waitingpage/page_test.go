@@ -10,7 +10,7 @@ import (
 func TestChooseLanguage(t *testing.T) {
 	for accept, want := range map[string]string{
 		"": "en", "*": "en", "xx": "en", "de": "de", "DE-at, en;q=0.9": "de", "sv, fr;q=0.3, it;q=0.5": "it",
-		"de;q=0, fr;q=0.1": "fr", "zh-Hant-TW,zh;q=0.9": "zh", ";;,q=": "en", "pt-BR": "pt",
+		"de;q=0, fr;q=0.1": "fr", "zh-Hant-TW,zh;q=0.9": "zh-Hant", "zh-TW": "zh-Hant", "zh-hk": "zh-Hant", "zh-Hans-HK": "zh", "zh-SG": "zh", ";;,q=": "en", "pt-BR": "pt",
 	} {
 		if got, _ := Texts([]string{accept}); got != want {
 			t.Errorf("%q: %s; expected %s", accept, got, want)

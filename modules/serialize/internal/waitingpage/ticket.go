@@ -22,6 +22,7 @@ import (
 // over. [absences] says for how long an offered turn waits for its browser.
 type Ticket struct {
 	rule     serializer.Rule
+	space    string // where its queue is kept
 	hold     time.Duration
 	id       string // in the cookie
 	book     *Book
@@ -88,7 +89,7 @@ func (b *Book) join(ctx context.Context, v *Visit, proven bool) (*Ticket, error)
 		return nil, err
 	}
 	t := &Ticket{
-		rule: v.Rule, hold: max(v.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
+		rule: v.Rule, space: v.Space, hold: max(v.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
 		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Entry: v.About.Entry, Described: v.Requester.Request()},
 	}

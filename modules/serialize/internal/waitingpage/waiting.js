@@ -53,13 +53,15 @@ function show({number, paused, wait}) {
 // follow asks again as soon as it has an answer. The server answers after two seconds, or
 // when the turn has come: a timer would be late in a tab that is not looked at.
 async function follow() {
-	for (let fails = 0; ;) {
+	for (let fails = 0, known = false; ;) {
 		try {
 			const data = await ask();
+			if (data?.gone && known) return location.reload(); // this browser does send its cookie
 			if (!data || data.gone) return leave();
 			if (data.turn) break;
 			show(data);
 			fails = 0;
+			known = true;
 		} catch (error) {
 			// Without the page's handler, this request may stand in the queue itself.
 			if (error.name === 'TimeoutError' && navigator.onLine || ++fails > 10) return leave();
