@@ -38,6 +38,13 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `hold_timeout -5m`, `hold_timeout -5m0s: expected a duration of 0s or more, such as 60s`},
 		{"serialize", `hold_timeout 7`, `hold_timeout "7": expected a duration of 0s or more with a unit, such as 60s or 5m`},
 		{"serialize", `on_disconnect stop`, `on_disconnect "stop": expected finish or cancel`},
+		// Bug: the first two were accepted, and the others got an error that did not say what a matcher is.
+		{"serialize", `timeout 30ns`, `timeout 30ns: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as "30s"`},
+		{"serialize", `path /api/*`, `path "/api/*": expected a directory, which has no *; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
+		{"", `serialize *.php`, `serialize: unexpected argument "*.php"; expected off, or a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
+		{"", `serialize foo/bar`, `serialize: unexpected argument "foo/bar"; expected off, or a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
+		{"", `serialize off /api/*`, `serialize: unexpected argument "/api/*"; expected a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
+		{"", `unique_ids *.php`, `unique_ids: unexpected argument "*.php"; expected a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
 		{"serialize", `path " "`, `path: expected a directory; leave path out for the default, queues in Caddy's data directory`},
 		{"serialize", `path var/queues`, `path "var/queues": expected an absolute path, such as /var/lib/caddy/queues; a relative one depends on where Caddy is started`},
 		{"serialize", `prefix a00007`, `prefix "a00007": it must not end in four zeros and a digit, for that is how timestamps start`},

@@ -83,3 +83,53 @@ func TestFailedReload(t *testing.T) {
 	c.WantOrder("before", "after")
 	c.awaitTickets(0)
 }
+
+// A load warns of what may be a mistake. Bug: it said nothing.
+func TestLoadWarnings(t *testing.T) {
+	t.Parallel()
+	dir := testcaddy.TempDir(t)
+	c := start(t, setup{dir: filepath.Join(dir, "queues"), env: map[string]string{"ROOT": dir, "OTHER": testcaddy.TempDir(t)},
+		site: "handle /five {\nserialize {\n path {$DIR}\n concurrency 5\n}\n}\nhandle /root {\nroot {$ROOT}\nfile_server\n}\nrespond hello",
+		more: `http://one.example:{$PORT} {
+			serialize {
+				path {$DIR}
+				waiting_page
+			}
+			respond hello
+		}
+		http://two.example:{$PORT} {
+			serialize {
+				path {$OTHER}
+				timeout 1m
+				waiting_page
+			}
+			root {$ROOT}
+			file_server
+		}`,
+	})
+	warnings := c.Log.All(func(e entry) bool {
+		return e["level"] == "warn" && strings.HasPrefix(e.Text("logger"), "http.handlers.serialize")
+	})
+	texts := make(map[string]int)
+	for _, e := range warnings {
+		texts[e.Text("msg")]++
+		switch msg := e.Text("msg"); {
+		case strings.Contains(msg, "differ in concurrency"):
+			sites := e.Text("site") + e.Text("other_site")
+			if !strings.Contains(sites, "one.example at :") || !strings.Contains(sites, "127.0.0.1") ||
+				!strings.Contains(e.Text("settings")+e.Text("other_settings"), "concurrency 5") {
+				t.Errorf("the warning is %v", e)
+			}
+		case strings.Contains(msg, "waiting_page has no timeout"):
+		case strings.Contains(msg, "below a root"):
+			if e["path"] != c.dir || e["root"] != dir {
+				t.Errorf("the warning is %v", e)
+			}
+		default:
+			t.Errorf("an unexpected warning: %v", e)
+		}
+	}
+	if len(texts) != 3 || len(warnings) != 3 {
+		t.Errorf("%d warnings: %v", len(warnings), texts)
+	}
+}

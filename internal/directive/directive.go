@@ -34,7 +34,7 @@ type Table[T any] []Subdirective[T]
 // is the name of the directive, for errors.
 func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
 	if d.NextArg() {
-		return d.Errf("%s: unexpected argument %s; expected a block", of, Quoted(d.Val()))
+		return Unexpected(d, of, "a block")
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
 		if err := t.parse(d, of, settings); err != nil {
@@ -65,6 +65,17 @@ func Quoted(text string) string {
 		return "(not shown, since it may have a password)"
 	}
 	return strconv.Quote(text)
+}
+
+// WantMatcher says what a matcher looks like, where one may be meant.
+const WantMatcher = "a matcher begins with /, is * alone or begins with @, and stands first, after the directive"
+
+// Unexpected is the error for a surplus word in the line of a directive.
+func Unexpected(d *caddyfile.Dispenser, of, expected string) error {
+	if strings.ContainsAny(d.Val(), "/*") {
+		expected += "; " + WantMatcher
+	}
+	return d.Errf("%s: unexpected argument %s; expected %s", of, Quoted(d.Val()), expected)
 }
 
 // Value parses the only value of a subdirective. It may be empty if it is quoted.
@@ -136,8 +147,12 @@ func Duration(d *caddyfile.Dispenser, least time.Duration) (caddy.Duration, erro
 	return caddy.Duration(duration), In(d, CheckDuration(name, duration, least))
 }
 
-// CheckDuration returns an error for a duration below least.
+// CheckDuration returns an error for a duration below least, and for one that nobody can
+// mean: a number in JSON is nanoseconds.
 func CheckDuration(name string, d, least time.Duration) error {
+	if d > 0 && d < time.Millisecond {
+		return fmt.Errorf("%s %s: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as \"30s\"", name, d)
+	}
 	if d < least {
 		return fmt.Errorf("%s %s: expected a duration of %s or more, such as 60s", name, d, least)
 	}

@@ -37,7 +37,7 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	if d.NextArg() {
 		if d.Val() != "off" {
-			return d.Errf("serialize: unexpected argument %q; expected off, or a block", d.Val())
+			return directive.Unexpected(d, "serialize", "off, or a block")
 		}
 		s.Off = true
 	}

@@ -126,6 +126,7 @@ type Handler struct {
 	ruleText     string // the settings that say who may be inside together
 	capacity     int    // how many may be inside; 0 is not known
 	limit        int    // how many may be inside, readers or others; 0 is no limit
+	site         site
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }
@@ -153,6 +154,10 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	s.ctx = ctx
 	if s.Off {
 		return nil
+	}
+	if s.WaitingPage != nil && s.Timeout == nil {
+		ctx.Logger().Warn("a line with waiting_page has no timeout: browsers that wait for longer than the default are refused; set timeout to how long they may wait, or to 0",
+			zap.String("prefix", s.Prefix), zap.String("timeout", defaultTimeout))
 	}
 	if err := s.fillIn(); err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -185,10 +190,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if joined := s.prefix.Joined(); joined != "" {
-		ctx.Logger().Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
-			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
-	}
+	s.warn(ctx)
 	registered.handlers.Store(s, true)
 	return nil
 }

@@ -32,7 +32,8 @@ type setting struct {
 }
 
 const (
-	defaultPrefix = "serializer_"
+	defaultPrefix  = "serializer_"
+	defaultTimeout = "60s"
 
 	dropNewest = "drop_newest"
 	dropOldest = "drop_oldest"
@@ -59,7 +60,7 @@ var settings = []setting{
 		check: func(s *Handler) error { return checkPrefix(s.Prefix) },
 	},
 	methods("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
-	duration("timeout", "60s", func(s *Handler) **caddy.Duration { return &s.Timeout }),
+	duration("timeout", defaultTimeout, func(s *Handler) **caddy.Duration { return &s.Timeout }),
 	number("queue_length", "<n>", 0, directive.AtLeast(0), func(s *Handler) *int { return &s.QueueLength }),
 	choice("when_full", func(s *Handler) *string { return &s.WhenFull }, dropNewest, dropOldest),
 	number("error_code", "<status>", 503, directive.Range{Least: 400, Most: 599, Want: "a status from 400 to 599"},
@@ -245,6 +246,9 @@ func expandPath(path string) (string, error) {
 }
 
 func checkPath(path string) error {
+	if strings.Contains(path, "*") {
+		return fmt.Errorf("path %q: expected a directory, which has no *; %s", path, directive.WantMatcher)
+	}
 	if !filepath.IsAbs(path) {
 		return fmt.Errorf("path %q: expected an absolute path, such as /var/lib/caddy/queues; "+
 			"a relative one depends on where Caddy is started", path)

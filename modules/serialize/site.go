@@ -1,0 +1,107 @@
+package serialize
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+)
+
+// site is what a load can see around a line.
+type site struct {
+	name     string          // for people: its hosts, and where its server listens
+	handlers json.RawMessage // all of the site, as configured
+}
+
+// siteOf is the site whose handlers are being provisioned. Caddy fills in the routes of a
+// server one after the other, so it is the first one without handlers.
+func siteOf(ctx caddy.Context) (s site) {
+	server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return s
+	}
+	s.name = strings.Join(server.Listen, " ")
+	current := slices.IndexFunc(server.Routes, func(r caddyhttp.Route) bool { return r.Handlers == nil && r.HandlersRaw != nil })
+	if current < 0 {
+		return s
+	}
+	s.handlers, _ = json.Marshal(server.Routes[current].HandlersRaw)
+	for _, set := range server.Routes[current].MatcherSets {
+		for _, matcher := range set {
+			if hosts, ok := matcher.(*caddyhttp.MatchHost); ok {
+				s.name = fmt.Sprintf("%s at %s", strings.Join(*hosts, " "), s.name)
+			}
+		}
+	}
+	return s
+}
+
+// servedRoots are the roots of a site with a file_server, as far as they are known now.
+func (s site) servedRoots() (roots []string) {
+	if !bytes.Contains(s.handlers, []byte(`"file_server"`)) {
+		return nil
+	}
+	var all any
+	_ = json.Unmarshal(s.handlers, &all)
+	var walk func(any)
+	walk = func(value any) {
+		switch value := value.(type) {
+		case []any:
+			for _, v := range value {
+				walk(v)
+			}
+		case map[string]any:
+			root, _ := value["root"].(string)
+			if handler := value["handler"]; root != "" && (handler == "vars" || handler == "file_server") {
+				roots = append(roots, caddy.NewReplacer().ReplaceKnown(root, ""))
+			}
+			for _, v := range value {
+				walk(v)
+			}
+		}
+	}
+	walk(all)
+	return roots
+}
+
+// warn logs what may be a mistake in the settings of a line.
+func (s *Handler) warn(ctx caddy.Context) {
+	s.site = siteOf(ctx)
+	log := ctx.Logger()
+	if joined := s.prefix.Joined(); joined != "" {
+		log.Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
+			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
+	}
+	for _, other := range registered.handlersWhere(s.differsFrom) {
+		log.Warn("two lines of one queue differ in concurrency or shared_methods; give both the same settings, or one of them another prefix",
+			zap.String("path", s.Path), zap.String("prefix", s.Prefix), zap.String("site", s.site.name), zap.String("settings", s.ruleText),
+			zap.String("other_site", other.site.name), zap.String("other_settings", other.ruleText))
+		break // one such line says enough
+	}
+	if _, files := s.module.(FileEngine); files || nameOf(s.module) == "file" {
+		for _, root := range s.site.servedRoots() {
+			if below(realPath(root), realPath(s.Path)) {
+				log.Warn("the lock directory is below a root whose files file_server may serve; choose another path",
+					zap.String("path", s.Path), zap.String("root", root))
+				break
+			}
+		}
+	}
+}
+
+// differsFrom reports whether another line of the configuration has the queue by other rules.
+func (s *Handler) differsFrom(other *Handler) bool {
+	return other.ctx.Done() == s.ctx.Done() && other.engine.space == s.engine.space && other.Prefix == s.Prefix &&
+		!s.DryRun && !other.DryRun && other.ruleText != s.ruleText
+}
+
+func below(root, path string) bool {
+	relative, err := filepath.Rel(root, path)
+	return err == nil && relative != ".." && !strings.HasPrefix(relative, "../")
+}
