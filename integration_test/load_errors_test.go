@@ -48,7 +48,7 @@ func TestLoadErrors(t *testing.T) {
 		}, append(denied, guardFile)},
 		"own name taken by another user in a directory for all": {func(t *testing.T, s *setup) {
 			s.user = nobody(t)
-			check(t, os.Chmod(s.dir, 0o1777))
+			check(t, os.Chmod(s.dir, 0o777|os.ModeSticky))
 			own := filepath.Join(s.dir, "orderly-65534")
 			check(t, os.Mkdir(own, 0o700))
 			check(t, os.Chown(own, 65533, 65533))
