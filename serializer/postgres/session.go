@@ -85,14 +85,7 @@ func (s *session) open() (err error) {
 	})
 	collect(tx.Queue(statements["read leases"], st.namespace, 0), &others)
 	tx.Queue("COMMIT")
-	connected := make(chan error, 1)
-	go func() {
-		conn, _, err := st.connect(s.Ctx, st.TTL)
-		s.renewing = conn
-		connected <- err
-	}()
-	// Both before the lease runs: hosts may be silent. At once: the server may end one that is idle.
-	if err = cmp.Or(s.connect(), <-connected); err != nil {
+	if err = s.connectBoth(); err != nil { // before the lease runs: hosts may be silent
 		return err
 	}
 	sent := lease.Uptime()
@@ -111,6 +104,26 @@ func (s *session) open() (err error) {
 	st.identity, st.place = identity, place
 	s.Begin(fmt.Sprint(s.id), sent, st.TTL)
 	return nil
+}
+
+// connectBoth makes both connections at once: the server may end one that is idle. After a
+// failure, it tries one before: a server that was silent has to accept all that were tried.
+func (s *session) connectBoth() (err error) {
+	st, connected := s.store, make(chan error, 1)
+	if st.unreachable {
+		probe, _, err := st.connect(s.Ctx, st.TTL)
+		if discard(probe); err != nil {
+			return err
+		}
+	}
+	go func() {
+		conn, _, err := st.connect(s.Ctx, st.TTL)
+		s.renewing = conn
+		connected <- err
+	}()
+	err = cmp.Or(s.connect(), <-connected)
+	st.unreachable = err != nil
+	return err
 }
 
 // errElsewhere is why a process begins no session in another history than its last one. There, it
