@@ -165,6 +165,10 @@ func (s *session) ticketLocked(k ticketKey, kv *mvccpb.KeyValue) {
 // deletedLocked reports a key that was deleted.
 func (s *session) deletedLocked(key string) {
 	s.OutLocked(key)
+	if key == s.store.keys.history() {
+		s.store.history.Store(nil)       // here, where all have seen that, it goes on with another text
+		go func() { _ = s.register() }() // otherwise, the next session does that
+	}
 	if name, ok := s.store.keys.paused(key); ok {
 		s.PausedLocked(name, time.Time{})
 	}

@@ -16,6 +16,7 @@ import (
 // keyspace names the keys of one namespace:
 //
 //	<namespace><queue>/<lease>-<seq>     a ticket; both numbers in hex
+//	<namespace>!history                  a random text, which stands for all that follows from it
 //	<namespace>!evict/<lease>/<number>   asks the owner of a lease to evict a ticket
 //	<namespace>!pause/<queue>            pauses a queue, or all that begin so
 //	<namespace>!session/<lease>          a process; its end is that of the lease
@@ -77,6 +78,8 @@ func (n keyspace) paused(key string) (name string, ok bool) {
 	name, err := url.PathUnescape(escaped)
 	return name, ok && err == nil
 }
+
+func (n keyspace) history() string { return string(n) + "!history" }
 
 func (n keyspace) session(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s!session/%x", n, lease)

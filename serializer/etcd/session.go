@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -49,6 +50,9 @@ func (s *session) Start() error {
 	s.id, s.ttl, s.clusterID = granted.ID, time.Duration(granted.TTL)*time.Second, granted.ClusterId
 	s.Begin(fmt.Sprintf("%x", s.id), sent, s.ttl)
 	if err := s.register(); err != nil {
+		if errors.Is(err, errElsewhere) {
+			_ = s.Revoke(s.Ctx) // the next try requests another one
+		}
 		return fmt.Errorf("registering in the namespace: %w", err)
 	}
 	w, err := s.follow()
@@ -69,12 +73,61 @@ func (s *session) Keep() { s.Deadline.Keep(s.Ctx, s.ttl, s.renew) }
 // Revoke implements [lease.Protocol].
 func (s *session) Revoke(ctx context.Context) error { return s.store.cluster.revoke(ctx, s.id) }
 
+// history is what a process's sessions have in common.
+type history struct {
+	id      string // the value of the namespace's key for that
+	cluster uint64 // of the last session, for people
+}
+
+// errElsewhere is why a process begins no session in another history than its last one. There, it
+// would let callers in beside those of the processes that are still in the old one.
+var errElsewhere = errors.New("another history of the queues")
+
 // register puts a key that ends with the lease. That shows whether the user may read and
 // write the namespace: etcd grants and renews leases even without these rights.
-func (s *session) register() error {
-	key := s.store.keys.session(s.id)
-	_, err := s.store.cluster.commit(s.Ctx, transaction{then: []clientv3.Op{s.put(key, s.store.Owner.Name), clientv3.OpGet(key)}})
-	return err
+func (s *session) register() (err error) {
+	st, key := s.store, s.store.keys.session(s.id)
+	known := st.history.Load()
+	if known == nil {
+		if known, err = s.identify(); err != nil {
+			return err
+		}
+	}
+	answer, err := st.cluster.commit(s.Ctx, transaction{
+		when: []clientv3.Cmp{clientv3.Compare(clientv3.Value(st.keys.history()), "=", known.id)},
+		then: []clientv3.Op{s.put(key, st.Owner.Name), clientv3.OpGet(key)},
+	})
+	switch {
+	case err != nil:
+		return err
+	case !answer.Succeeded:
+		return fmt.Errorf("%w: in cluster %x, key %s is missing or another one; this process has used it in cluster %x, where others may be inside; "+
+			"put the endpoints or the data right, or, if nobody uses the old ones, restart all Caddys",
+			errElsewhere, answer.Header.ClusterId, st.keys.history(), known.cluster)
+	}
+	st.history.Store(&history{known.id, s.clusterID})
+	return nil
+}
+
+// identify returns the history of the namespace. The first process begins it.
+func (s *session) identify() (*history, error) {
+	c, key := s.store.cluster, s.store.keys.history()
+	_, err := c.commit(s.Ctx, transaction{
+		when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
+		then: []clientv3.Op{clientv3.OpPut(key, rand.Text())},
+	})
+	if err != nil {
+		return nil, err
+	}
+	answer, err := c.commit(s.Ctx, transaction{then: []clientv3.Op{clientv3.OpGet(key)}})
+	if err != nil {
+		return nil, err
+	}
+	found := answer.Responses[0].GetResponseRange().Kvs
+	if len(found) == 0 {
+		return nil, fmt.Errorf("somebody has deleted key %s", key)
+	}
+	return &history{string(found[0].Value), answer.Header.ClusterId}, nil
 }
 
 // put puts a key that belongs to the lease.

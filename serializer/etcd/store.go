@@ -36,6 +36,10 @@ import (
 // ends it; see package lease. It does so, too, if etcd refuses writes, because it could not
 // delete its tickets, or if etcd continues from a backup.
 //
+// The first process puts a key with a random text. A process that has had a session begins none
+// where that text is missing or another one, such as in an empty cluster at the same endpoints:
+// others may be inside in the old one.
+//
 // # Why it is safe, and how far
 //
 // While all processes run and their clocks tick at about the same rate, no two are inside. A
@@ -62,8 +66,9 @@ type Store struct {
 	*lease.Store
 	keys       keyspace
 	cluster    *cluster
-	operations atomic.Int64      // that etcd takes in a transaction: --max-txn-ops, 128 by default
-	awaited    map[string]string // the pauses whose end is awaited, by name; Mu guards it
+	operations atomic.Int64            // that etcd takes in a transaction: --max-txn-ops, 128 by default
+	history    atomic.Pointer[history] // of the last session; nil before the first
+	awaited    map[string]string       // the pauses whose end is awaited, by name; Mu guards it
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not

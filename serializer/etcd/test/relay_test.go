@@ -52,7 +52,10 @@ func (r *relay) serve() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", r.to)
+		r.mu.Lock()
+		to := r.to
+		r.mu.Unlock()
+		server, err := net.Dial("tcp", to)
 		if err != nil {
 			client.Close()
 			continue
@@ -138,4 +141,15 @@ func (r *relay) cut() {
 		conn.Close()
 	}
 	clear(r.conns)
+}
+
+// lead has new connections go elsewhere, and cuts those that are open.
+func (r *relay) lead(t testing.TB, to string) {
+	t.Helper()
+	u, err := url.Parse(to)
+	must(t, err)
+	r.mu.Lock()
+	r.to = u.Host
+	r.mu.Unlock()
+	r.cut()
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // restore kills etcd and starts it with the data of a snapshot. It does what etcdutl
@@ -101,5 +103,40 @@ func testRestored(t *testing.T, s *standalone, grows bool, restore func(file str
 	older := func(e entry) bool { return e.token <= holder.Token() }
 	if grows && slices.ContainsFunc(all.entries, older) {
 		t.Error("somebody had a token from before the restore")
+	}
+}
+
+// One of two processes comes to another history than the one that it knows. It is refused there, and
+// learns what it has found, until it comes back. Bug: it entered there beside the other one.
+func TestElsewhere(t *testing.T) {
+	t.Parallel()
+	for name, used := range map[string]bool{"an empty cluster": false, "a cluster of others": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, other := testetcd.Start(t), testetcd.Start(t)
+			link, options := startRelay(t, m.URL), etcd.Options{TTL: 3 * time.Second}
+			if used {
+				enterSoon(t, open(t, options, other.URL), "a_")
+			}
+			stays, moved := open(t, options, m.URL), open(t, options, link.url())
+			enterSoon(t, moved, "a_")
+			turn, revoked := held(t, stays, "a_")
+			link.lead(t, other.URL)
+			var err error
+			for end := time.Now().Add(3 * options.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if _, err = moved.Enter(t.Context(), arrivalFor(5*time.Second, "a_")); err == nil {
+					t.Fatal("two are inside")
+				}
+			}
+			if serializer.ReasonOf(err) != serializer.ReasonStorage || !strings.Contains(err.Error(), "key orderly/!history is missing or another one") {
+				t.Error(err)
+			}
+			if len(revoked) > 0 {
+				t.Error(<-revoked)
+			}
+			turn.Leave()
+			link.lead(t, m.URL)
+			enterSoon(t, moved, "a_")
+		})
 	}
 }
