@@ -185,6 +185,13 @@ func (b *besieged) faults() map[string]func() {
 			time.Sleep(besiegedTTL + time.Second)
 			link.set(func() { link.parted = false })
 		},
+		"a process led to an empty schema": func() {
+			b.primary.Query("orderly", "CREATE SCHEMA IF NOT EXISTS elsewhere; ALTER ROLE orderly SET search_path = elsewhere")
+			someone().cut()
+			time.Sleep(2*besiegedTTL + time.Second)
+			b.primary.Query("orderly", "ALTER ROLE orderly RESET search_path")
+			b.primary.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
+		},
 		"answers held": func() {
 			link := someone()
 			link.set(func() { link.deaf = true })

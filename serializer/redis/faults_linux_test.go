@@ -336,6 +336,38 @@ func silentAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
+// One of two processes comes to a server with another history, which has run beside the old one. It is
+// refused there, and learns what it has found, until it comes back. Bug: it waited for its time to
+// live, and then entered beside the other one.
+func TestElsewhere(t *testing.T) {
+	for name, found := range map[string]string{"an empty server": "no keys of Orderly", "a server of others": "keys of others"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other, s := startServer(t), startServer(t)
+			if name == "a server of others" {
+				enterSoon(t, opened(t, 1, other.address)[0])
+			}
+			link := startRelay(t, s.address)
+			stays, moved := opened(t, 1, s.address)[0], opened(t, 1, link.Addr().String())[0]
+			enterSoon(t, moved) // more than a second after the other server was started
+			holder := enter(t, stays)
+			link.lead(other.address)
+			wantRefused(t, moved, "has "+found)
+			for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				if c := arrive(moved, time.Second); wait.Poll(2*time.Second, c.over) && c.err == nil {
+					t.Fatal("two are inside")
+				}
+			}
+			if len(holder.revoked) > 0 {
+				t.Error(<-holder.revoked)
+			}
+			holder.turn.Leave()
+			link.lead(s.address)
+			enterSoon(t, moved)
+		})
+	}
+}
+
 // Somebody deletes keys: all of them, or some. Then all is lost, and nothing is stuck.
 func TestKeysDeleted(t *testing.T) {
 	for name, commands := range map[string][]any{

@@ -113,7 +113,7 @@ func TestJudge(t *testing.T) {
 }
 
 // faults are what happens to a server that saves everything, and to the links to it.
-func faults(t *testing.T, s *server, links []*relay) map[string]func() {
+func faults(t *testing.T, s, other *server, links []*relay) map[string]func() {
 	data := filepath.Join(s.dir, "appendonlydir")
 	return map[string]func(){
 		"server restarted": func() {
@@ -160,6 +160,12 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 			time.Sleep(ttl + time.Second)
 			link.part(false)
 		},
+		"a process led to an empty server": func() {
+			link := links[rand.IntN(len(links))]
+			link.lead(other.address)
+			time.Sleep(2*ttl + time.Second)
+			link.lead(s.address)
+		},
 		"connections broken": func() {
 			for range 5 {
 				for _, link := range links {
@@ -192,7 +198,7 @@ func faults(t *testing.T, s *server, links []*relay) map[string]func() {
 // must never have been inside at once.
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
+	s, other := startServer(t, "--appendonly", "yes", "--appendfsync", "always"), startServer(t)
 	var links []*relay
 	var engines []*serializer.Engine
 	for range 3 {
@@ -203,7 +209,7 @@ func TestHistories(t *testing.T) {
 	rounds, total, refused, stalled, seen := 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
 		h := &history{start: time.Now()}
-		stall := h.round(engines, faults(t, s, links), seen, func() { awaitTurnover(t, s) })
+		stall := h.round(engines, faults(t, s, other, links), seen, func() { awaitTurnover(t, s) })
 		total, refused = total+len(h.holds), refused+h.refused
 		if stall > 300*time.Millisecond {
 			stalled++ // the machine kept this process from running for about the margin of a lease

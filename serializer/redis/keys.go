@@ -7,7 +7,7 @@ import (
 
 // keys are the names of a namespace. The braces put them into one hash slot.
 //
-//	{<namespace>}:meta      a hash: what the script remembers
+//	{<namespace>}:meta      a hash: what the script remembers, such as a random text for the history
 //	{<namespace>}:sessions  a sorted set: sessions and their deadlines
 //	{<namespace>}:tickets   a hash: by number, the session, the state and a record
 //	{<namespace>}:log       a stream: the last changes

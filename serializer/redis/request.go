@@ -117,6 +117,8 @@ func (s *session) send(ctx context.Context, r request) error {
 			}
 		}
 		switch answer[0] {
+		case "ok", "closed", "again":
+			s.store.heard.Store(int64(lease.Uptime()))
 		case "history":
 			s.End(errOtherHistory)
 		case "missed":

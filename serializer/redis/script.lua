@@ -6,9 +6,10 @@
 -- ARGV: mode (begin, keep or end a session, or try rights), session, its time to live in microseconds,
 --       version and tag of the last change that the process has seen, the request's own
 --       tag, the greatest number that the process knows, the channel, the time by the
---       process's clock, and then operations, each a letter and an argument
+--       process's clock, and then operations, each a letter and an argument. To begin, a process sends
+--       the seconds since its last answer, and the history of its last session, in place of a change
 -- Answer: the status, and then entries of the log, each as version and text. A session that
--- begins gets one with all tickets and pauses.
+-- begins gets one with all tickets and pauses, and the history.
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
 local mode, session, ttl, seen, seen_tag, tag, known, channel, sent = unpack(ARGV, 1, 9)
 
@@ -45,10 +46,22 @@ local function infoValue(name)
 end
 local run = infoValue('run_id')
 local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions', 'pauses'}
-local values = redis.call('HMGET', meta, 'run', 'tag', unpack(numbers))
-local m = {run = values[1] or '', tag = values[2] or ''}
-for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 2] or 0) end
+local values = redis.call('HMGET', meta, 'run', 'tag', 'history', unpack(numbers))
+local m = {run = values[1] or '', tag = values[2] or '', history = values[3] or tag}
+for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 3] or 0) end
 local before = m.tag
+
+-- Only a session that begins makes keys. Another one was at another server, or they were deleted.
+if mode ~= 'begin' and m.run == '' then return {mode == 'keep' and 'history' or 'ok'} end
+
+-- Another history, on another server, which ran already when the process had its last answer: others
+-- may be inside at that server. One that was started since may be the same, which has lost its data.
+local history, server = string.match(mode == 'begin' and seen_tag or '', '^(%S+) (%S+)$')
+if history and history ~= m.history and server ~= run and infoValue('uptime_in_seconds') - 1 >= tonumber(seen) then
+	return {'elsewhere', m.run == '' and 'no keys of Orderly' or 'keys of others', infoValue('uptime_in_seconds')}
+end
+server = run
+
 -- A server that was a replica meanwhile has the same run ID, but its second replication ID is
 -- the first one of the server that it followed. It becomes zero again when there was no replica
 -- for `repl-backlog-ttl`, so that means nothing.
@@ -212,9 +225,10 @@ if #changes > 0 then
 		end
 		answer[#answer + 1] = version
 		answer[#answer + 1] = body
+		if mode == 'begin' then answer[#answer + 1] = m.history .. ' ' .. server end
 	end
 end
-redis.call('HSET', meta, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
+redis.call('HSET', meta, 'history', m.history, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
 	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions),
 	'pauses', text(m.pauses))
 return answer

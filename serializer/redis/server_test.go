@@ -125,7 +125,10 @@ func (r *relay) serve() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", r.to)
+		r.mu.Lock()
+		to := r.to
+		r.mu.Unlock()
+		server, err := net.Dial("tcp", to)
 		if err != nil {
 			client.Close()
 			continue
@@ -136,6 +139,14 @@ func (r *relay) serve() {
 		go r.request(server, client)
 		go r.answer(client, server)
 	}
+}
+
+// lead has new connections go elsewhere, and cuts those that are open.
+func (r *relay) lead(to string) {
+	r.mu.Lock()
+	r.to = to
+	r.mu.Unlock()
+	r.cut()
 }
 
 // request passes requests on.

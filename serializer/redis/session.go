@@ -39,6 +39,9 @@ var errOtherHistory = errors.New("the server was restarted without its last data
 // errMissed is why a session ends when the log has grown beyond what it keeps meanwhile.
 var errMissed = errors.New("there were more than 10,000 changes since this process had its last answer")
 
+// errElsewhere is why a process begins no session in another history than its last one.
+var errElsewhere = errors.New("another history of the queues")
+
 func (st *Store) newSession(base *lease.Session) lease.Protocol {
 	return &session{Session: base, store: st, id: rand.Text(), made: make(map[string][]string)}
 }
@@ -52,11 +55,20 @@ func (s *session) Start() error {
 	}
 	args, _ := s.arguments(newRequest("begin"))
 	sent := lease.Uptime()
+	args[3], args[4] = (sent - time.Duration(st.heard.Load())).Seconds(), st.history
 	answer, err := st.servers.run(s.Ctx, args...)
 	if err != nil {
 		_ = subscription.Close()
 		return fmt.Errorf("beginning a session: %w", err)
 	}
+	if answer[0] == "elsewhere" {
+		_ = subscription.Close()
+		return fmt.Errorf("%w: %s has %s, and has run for %s s; this process has used another server since, where others may be inside; "+
+			"put the address or the data right, or, if nobody uses the old server, restart all Caddys",
+			errElsewhere, st.servers.client().Options().Addr, answer[1], answer[2])
+	}
+	st.history = answer[3]
+	st.heard.Store(int64(lease.Uptime()))
 	s.Begin(s.id+" at "+st.servers.client().Options().Addr, sent, st.TTL)
 	st.Mu.Lock()
 	defer st.Mu.Unlock()

@@ -12,6 +12,7 @@ package redis
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
@@ -38,7 +39,8 @@ import (
 // same tag. If the log lacks it, the server has another history: it was restarted without
 // its last changes, or a replica without them has taken over. The process then gives its
 // session up. By its run ID, and the ID of the server that it was a replica of, the script
-// notices another server. Nobody gets a ticket there for the longest time to live in use: by
+// notices another server. A process that has had a session begins none in another history on a server
+// that ran beside the old one: others may be inside there. Nobody gets a ticket there for the longest time to live in use: by
 // then, each process that knows more has noticed. The same holds if a server has lost its last
 // changes while it ran, from when the first process has noticed. So while all processes run and
 // use one server, no two are inside. Numbers go on from the server's clock in microseconds, or
@@ -56,6 +58,8 @@ type Store struct {
 	keys    keys
 	servers *servers
 	slots   chan struct{} // requests by do; half of the connections are left for polls and arrivals
+	history string        // of the last session; empty before the first. Start alone uses it
+	heard   atomic.Int64  // when the last answer came that knew it, by Uptime
 	known   uint64        // the greatest number that this process has seen; Mu guards it
 }
 

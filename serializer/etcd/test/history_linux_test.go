@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
@@ -27,6 +28,8 @@ type besieged struct {
 	links   [3][]*relay // of each process
 	engines []*engine
 
+	other *testetcd.Member
+
 	endedLeases bool // etcd has, when a frozen member woke up in this round
 }
 
@@ -36,6 +39,7 @@ func besiege(t *testing.T) *besieged {
 	t.Helper()
 	b := &besieged{t: t, trio: startDebianTrio(t, "--auth-token-ttl", "2", "--bcrypt-cost", "4")}
 	b.boss = demandLogin(t, b.trio.endpoints...)
+	b.other = testetcd.Start(t)
 	for i := range b.links {
 		var endpoints []string
 		for _, to := range b.trio.endpoints {
@@ -78,6 +82,16 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 			part(true, links)
 			pause(besiegedTTL + time.Second)
 			part(false, links)
+		},
+		"a process led to an empty cluster": func(pause func(time.Duration)) {
+			links := b.links[rand.IntN(3)]
+			for _, link := range links {
+				link.lead(b.t, b.other.URL)
+			}
+			pause(2*besiegedTTL + time.Second)
+			for i, link := range links {
+				link.lead(b.t, b.trio.endpoints[i])
+			}
 		},
 		"a process cut off from one member": func(pause func(time.Duration)) {
 			links := b.links[rand.IntN(3)][:1]
