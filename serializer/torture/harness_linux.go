@@ -160,6 +160,8 @@ func (h *harness) checkPeace() {
 		h.tell(func(o *oracle) { n = o.refused[failed] + o.refused[outcomeOf(serializer.ReasonStorage)] })
 		return n
 	}
+	entries, refused := 0, refusals()
+	h.tell(func(o *oracle) { entries = o.entries })
 	for start := now(); since(start) < graceTime; {
 		begun, before := now(), refusals()
 		time.Sleep(settleTime)
@@ -167,7 +169,9 @@ func (h *harness) checkPeace() {
 			return
 		}
 	}
-	h.problem("without any fault for %v, arrivals are refused, or a process does not get in", graceTime)
+	entered := 0
+	h.tell(func(o *oracle) { entered = o.entries - entries })
+	h.problem("without any fault for %v, arrivals are refused, or a process does not get in: %d entered, %d were refused", graceTime, entered, refusals()-refused)
 }
 
 // haveEntered reports whether each process has had an entry of an arrival after a moment.

@@ -40,7 +40,7 @@ type process struct {
 	stopping  atomic.Bool
 	ahead     atomic.Int64 // of its clock
 	holds     [anywhere]hold
-	lastEntry atomic.Int64 // the arrival of the last one through the newest engine
+	lastEntry atomic.Int64 // the latest arrival of those that have entered through the newest engine
 }
 
 // generation is an engine between two reloads.
