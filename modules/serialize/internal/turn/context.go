@@ -25,7 +25,7 @@ type Context struct {
 	// OutlivesClient reports whether the handlers go on when the client has gone.
 	OutlivesClient bool
 
-	ending  sync.Mutex    // keeps the turn from ending during an interruption
+	ending  sync.Mutex    // keeps the turn from ending during a revocation or an interruption
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
 	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
@@ -114,9 +114,9 @@ var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
 
 // End ends the turn. It reports whether the request was inside.
 func (c *Context) End() bool {
-	c.cancel(errOver)
 	c.ending.Lock()
 	defer c.ending.Unlock()
+	c.cancel(errOver)
 	if !c.state.CompareAndSwap(inside, over) {
 		return false
 	}
@@ -139,13 +139,24 @@ func (c *Context) Over() bool { return c.state.Load() == over }
 // The next handlers must take it for an ordinary cancellation: reverse_proxy would
 // otherwise count a failure of the upstream, and try again while it holds the turn.
 func (c *Context) Revoke(cause error) bool {
+	if !c.revokeOnce(cause) {
+		return false
+	}
+	if inner := c.inner.Load(); inner != nil {
+		inner.Revoke(cause)
+	}
+	return true
+}
+
+// revokeOnce revokes this turn alone. The turn cannot end meanwhile: a response that was
+// whole by then would be answered with 504.
+func (c *Context) revokeOnce(cause error) bool {
+	c.ending.Lock()
+	defer c.ending.Unlock()
 	if c.Over() || !c.revoked.CompareAndSwap(nil, &Revocation{cause, time.Now()}) {
 		return false
 	}
 	c.cancel(fmt.Errorf("%w (%w)", cause, context.Canceled))
-	if inner := c.inner.Load(); inner != nil {
-		inner.Revoke(cause)
-	}
 	return true
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"sync"
 	"testing"
 )
 
@@ -51,6 +53,27 @@ func TestRevokedTooLate(t *testing.T) {
 	inner := begin(r, true, outer)
 	if outer.Revoke(io.EOF) || inner.Revoked() != nil || inner.Err() != nil {
 		t.Errorf("revoked: %v", inner.Revoked())
+	}
+}
+
+// A turn that has ended without a revocation has none later. Bug: one that came between two
+// steps of the end still counted, and a response that was whole was answered with 504.
+func TestRevokedWhileItEnds(t *testing.T) {
+	r := requestOf(t.Context())
+	for i := range 20_000 {
+		c := begin(r, true, nil)
+		revoked := make(chan bool, 1)
+		var revoking sync.WaitGroup
+		revoking.Go(func() { revoked <- c.Revoke(io.EOF) })
+		for range i % 20 {
+			runtime.Gosched()
+		}
+		c.End()
+		before := c.Revoked() != nil
+		revoking.Wait()
+		if after := c.Revoked() != nil; before != after || after != <-revoked || after != c.EndedEarly() {
+			t.Fatalf("turn %d: revoked %t at its end, then %t, its context ended early: %t", i, before, after, c.EndedEarly())
+		}
 	}
 }
 
