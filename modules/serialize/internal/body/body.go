@@ -23,6 +23,7 @@ import (
 // transport may still send it when another handler reads it, or when the turn is over.
 // So its memory is not used again.
 type Body struct {
+	complete
 	io.Closer                  // of the client's body
 	part      io.LimitedReader // of it that is being read
 	size      int64
@@ -163,8 +164,6 @@ func (b *Body) Read(p []byte) (int, error) {
 	}
 	return b.file.Read(p)
 }
-
-func (b *Body) uploading() bool { return false }
 
 // Free closes the file, so that it is gone. What is in memory can still be read. b may
 // be nil.

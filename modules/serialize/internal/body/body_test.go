@@ -79,14 +79,14 @@ func TestOneByteTooMany(t *testing.T) {
 // sending, which ended the request's context. The error routes need that.
 func TestUploadingUntilTheEnd(t *testing.T) {
 	r := newRequest("hello", -1)
-	uploading := Uploading(r)
-	before := uploading()
-	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || !before || uploading() || Uploading(r)() {
-		t.Errorf("%q, %v, uploading %t, then %t", text, err, before, uploading())
+	upload := UploadOf(r)
+	before := upload.Uploading()
+	if text, err := io.ReadAll(r.Body); string(text) != "hello" || err != nil || !before || upload.Uploading() || UploadOf(r) != upload {
+		t.Errorf("%q, %v, uploading %t, then %t", text, err, before, upload.Uploading())
 	}
 	buffered := newRequest("hello", 5)
 	_, _ = Read(buffered, Limits{10, 0})
-	if Uploading(newRequest("", 0))() || Uploading(buffered)() || !Uploading(newRequest("hello", 5))() {
+	if UploadOf(newRequest("", 0)).Uploading() || UploadOf(buffered).Uploading() || !UploadOf(newRequest("hello", 5)).Uploading() {
 		t.Error("who uploads is wrong")
 	}
 }

@@ -40,4 +40,8 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return t.ReadCloser.Read(p)
 }
 
-func (t *tunnel) uploading() bool { return true }
+// Uploading implements [Upload].
+func (t *tunnel) Uploading() bool { return true }
+
+// Stop implements [Upload]. The stream ends with its turn.
+func (t *tunnel) Stop() bool { return true }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -26,7 +27,7 @@ type Response struct {
 	limit   int64
 	major   int         // of the version of HTTP
 	accept  func()      // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
-	uploads func() bool // reports whether the client may still send a part of the body
+	upload  body.Upload // of the request
 	state   state
 	streams bool  // it is of a streaming kind
 	status  int   // 0 before the handlers have given one
@@ -48,15 +49,16 @@ const (
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
 	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), uploads: body.Uploading(r), length: -1, kept: keep(w.Header()),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), upload: body.UploadOf(r), length: -1, kept: keep(w.Header()),
 	}
-	if b.uploads() {
+	if b.upload.Uploading() {
 		t.Interrupt(b.cutUpload)
 	}
 }
 
 // Serve runs the handlers. If they panic with [http.ErrAbortHandler], it returns that.
 func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
+	defer b.stopUpload()
 	defer func() {
 		if thrown := recover(); thrown == http.ErrAbortHandler {
 			err = http.ErrAbortHandler
@@ -203,10 +205,32 @@ func (b *Response) cutWrites() { b.turn.CutWrites(b.w) }
 // cutUpload ends reads of the body while the client may still send a part of it. Later, a
 // read deadline ends the request's context, and the error routes need that.
 func (b *Response) cutUpload() {
-	if b.uploads() {
+	if b.upload.Uploading() {
 		b.turn.CutReads(b.w, b.major)
 	}
 }
+
+// stopTime is how long a read of the body may take to end.
+const stopTime = time.Second
+
+// stopUpload ends the reads of the body when the context has ended before the handlers. A
+// proxy's transport may go on with one. Over HTTP/1, net/http would end that after the
+// answer, but without a deadline for what it reads then until the next request.
+func (b *Response) stopUpload() {
+	if b.turn.Err() == nil || !b.upload.Uploading() {
+		return
+	}
+	for until := time.Now().Add(stopTime); time.Now().Before(until); time.Sleep(time.Millisecond) {
+		b.cutUpload() // also if nobody reads: the error routes need its effect
+		if b.upload.Stop() {
+			return
+		}
+	}
+}
+
+// lingerTime is how long net/http reads on after a revoked upload was answered. A client
+// that sends meanwhile would otherwise lose its answer by a reset of the connection.
+const lingerTime = 2 * time.Second
 
 // Deliver ends the response after the turn. err is what Serve returned; the caller has to
 // return what Deliver returns.
@@ -227,14 +251,18 @@ func (b *Response) Deliver(err error) error {
 	switch {
 	case revoked != nil && b.state == keeping:
 		b.kept.before.restore(b.w.Header())
-		if b.major == 1 && (b.uploads() || b.turn.ReadsCut()) {
+		if b.major == 1 && (b.upload.Uploading() || b.turn.ReadsCut()) {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
+			turn.EndReads(b.w, time.Now().Add(lingerTime))
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
 	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly():
 		if begun { // the client sees the part
 			_ = b.kept.send(b.w, b.status)
 			_ = http.NewResponseController(b.w).Flush()
+		}
+		if b.turn.ReadsCut() {
+			turn.EndReads(b.w, turn.Past)
 		}
 		panic(http.ErrAbortHandler)
 	case begun && err != nil:

@@ -92,6 +92,13 @@ func (c *Context) CutReads(w http.ResponseWriter, major int) {
 	_ = Client(w).SetReadDeadline(Past)
 }
 
+// EndReads ends at a deadline what net/http reads of an HTTP/1 request after its handlers.
+// Caddy's own deadlines for reads would remove that one, unless they know of one in the past.
+func EndReads(w http.ResponseWriter, deadline time.Time) {
+	_ = http.NewResponseController(w).SetReadDeadline(Past)
+	_ = Client(w).SetReadDeadline(deadline)
+}
+
 // ReadsCut reports whether reads of the body of an HTTP/1 request were ended.
 func (c *Context) ReadsCut() bool { return c.outermost().cut.Load() }
 
