@@ -84,6 +84,21 @@ func TestWaitingIsNotTakenOffStreamedBodies(t *testing.T) {
 	}
 }
 
+// A timeout of reads ends no request whose body is here. Bug: after a wait, it ended net/http's
+// look at the client, and so the context of the request.
+func TestReadTimeoutAfterTheBody(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: behindQueue("on_disconnect cancel"), servers: "timeouts {\nread_body 1s\n}"})
+	holder := c.holder(t)
+	waiters := []<-chan testcaddy.Answer{
+		c.getting("/?name=get&work=2s"),
+		inBackground(func() testcaddy.Answer { return do(newClient(t, "1.1"), "POST", c.url+"/?name=post&work=2s", "body") }),
+	}
+	c.awaitTickets(3)
+	c.release(holder)
+	c.wantServed(waiters...)
+}
+
 // The timeouts apply to the upstream as they would without a queue.
 func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 	t.Parallel()

@@ -8,11 +8,15 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
 )
 
 // StopTimeouts stops the server's timeouts of a request. They count from its start, but
 // the time that it waits in a queue must not count. restart lets them count again: those
-// of the server from now, and the others from where they were stopped.
+// of the server from now, and the others from where they were stopped. That of reads does
+// so only over HTTP/1 if a part of the body is still to come: later, net/http reads ahead
+// to see whether the client is there, and would take a deadline for its end.
 func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 	ctx := r.Context()
 	s, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
@@ -31,7 +35,9 @@ func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 		if writer != nil {
 			move(&writer.Deadline, time.Since(stopped))
 		}
-		_ = client.SetReadDeadline(deadlineIn(s.ReadTimeout))
+		if r.ProtoMajor > 1 || body.Unread(r) {
+			_ = client.SetReadDeadline(deadlineIn(s.ReadTimeout))
+		}
 		_ = client.SetWriteDeadline(deadlineIn(s.WriteTimeout))
 	}
 }
