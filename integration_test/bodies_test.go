@@ -307,6 +307,52 @@ func TestBodiesBehind(t *testing.T) {
 	}
 }
 
+// A body that the queue has read goes on with its length, whatever framing it came in, also to
+// error routes. With `buffer off`, and where trailers follow, it stays chunked.
+func TestLengthOfChunkedBodies(t *testing.T) {
+	t.Parallel()
+	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		_, _ = fmt.Fprint(w, r.ContentLength, r.TransferEncoding, len(body), r.Trailer)
+	}))
+	const queue = "serialize /%s* {\npath {$DIR}\nprefix %[1]s_\n%s\n}\n"
+	site := "route {\n" + fmt.Sprintf(queue, "read", "buffer 1KiB 4KiB") + "serialize /read/again {\npath {$DIR}\nprefix read_\n}\n" +
+		fmt.Sprintf(queue, "streamed", "buffer off") + "error /read/error 418\n" +
+		"reverse_proxy /read/buffered {$UPSTREAM} {\nrequest_buffers 1MiB\n}\nreverse_proxy {$UPSTREAM}\n}\nhandle_errors {\nreverse_proxy {$UPSTREAM}\n}"
+	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: site})
+	allVersions(t, func(t *testing.T, client *http.Client) {
+		for _, size := range []int{0, 10, 1024, 1025, 5 << 10} {
+			post := func(path string, trailer http.Header) string {
+				reader := iotest.HalfReader(strings.NewReader(strings.Repeat("x", size))) // hides the length
+				req, err := http.NewRequestWithContext(t.Context(), "POST", c.url+path, reader)
+				check(t, err)
+				req.Trailer = trailer
+				return testcaddy.Do(client, req).Want(t, http.StatusOK).Text
+			}
+			for path, want := range map[string]string{
+				"/read": "", "/read/again": "", "/read/error": "", "/read/buffered": "", "/streamed": post("/direct", nil),
+			} {
+				if want == "" {
+					want = fmt.Sprint(size, []string{}, size, http.Header{})
+				}
+				if got := post(path, nil); got != want {
+					t.Errorf("%s, %d bytes: the upstream got %s, want %s", path, size, got, want)
+				}
+			}
+			sum := http.Header{"X-Sum": {"17"}}
+			if got, want := post("/read", sum), post("/direct", sum); got != want {
+				t.Errorf("with a trailer, %d bytes: the upstream got %s, want %s", size, got, want)
+			}
+			// A client that waits before it sends its body.
+			reader := iotest.HalfReader(strings.NewReader(strings.Repeat("x", size)))
+			r := doContext(t.Context(), client, "POST", c.url+"/read", reader, "Expect", "100-continue").Want(t, http.StatusOK)
+			if want := fmt.Sprint(size, []string{}, size, http.Header{}); r.Text != want {
+				t.Errorf("after 100 Continue, the upstream got %s, want %s", r.Text, want)
+			}
+		}
+	})
+}
+
 // Trailers come with the end of the body, wherever that was read.
 func TestTrailers(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strconv"
 	"sync"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -51,8 +52,7 @@ var (
 )
 
 // Read reads the body of a request, and replaces it by what was read. It returns nil if
-// there is nothing to read. The length that is announced and the framing stay as they
-// are, and trailers are there.
+// there is nothing to read. The length is known then, and trailers are there.
 //
 // An error has a status for the client.
 func Read(r *http.Request, limits Limits) (*Body, error) {
@@ -71,12 +71,26 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 	b.mu.Unlock()
 	if err == nil {
 		r.Body = b
+		announce(r, b.size)
 		return b, nil
 	}
 	b.Free()
 	err = failure(r.Context(), err)
 	r.Body = failed{r.Body, err}
 	return nil, err
+}
+
+// announce gives a request the length of its body, if that came without one: in chunks, or
+// over HTTP/2 and HTTP/3. PHP and CGI need it.
+func announce(r *http.Request, length int64) {
+	r.TransferEncoding = nil
+	if r.ContentLength == length {
+		return
+	}
+	r.ContentLength = length
+	if length > 0 || r.Header.Get("Content-Length") != "" { // a GET over HTTP/3 gets none
+		r.Header.Set("Content-Length", strconv.FormatInt(length, 10))
+	}
 }
 
 // None reports whether a request has no body. Over HTTP/2 and HTTP/3, one whose length is
