@@ -383,6 +383,7 @@ func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	}
 	err := v.response.Serve(next, r)
 	v.leave(outcome)
+	s.report.TimedOut(&v.about, err)
 	return v.response.Deliver(err)
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -96,6 +97,15 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 		level, message = zap.WarnLevel, "left after its turn was revoked"
 	}
 	r.logHold(q, level, message, revoked)
+}
+
+// TimedOut tells, if err is of that kind, that a request has left because the next handlers
+// waited no longer for their upstream. Caddy logs nothing about it where error routes answer.
+func (r *Reporter) TimedOut(q *Request, err error) {
+	if failed, ok := errors.AsType[net.Error](err); ok && failed.Timeout() {
+		r.logSome(q, "timed out", zap.WarnLevel, "left after its handlers timed out; a script may still be running beside the next request",
+			zap.Duration("hold", time.Since(q.Since)), bare(err))
+	}
 }
 
 // Revoked tells that the turn of a request inside was taken back.
