@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testsilence"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testsilence"
 )
 
 // Bug: the lease of a process that had left stayed on a server that was silent for more than

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testsilence"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testsilence"
 )
 
 // Bug: the lease of a process that had left stayed in a cluster that was without its majority
