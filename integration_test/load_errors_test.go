@@ -133,3 +133,28 @@ func TestLoadWarnings(t *testing.T) {
 		t.Errorf("%d warnings: %v", len(warnings), texts)
 	}
 }
+
+// A rejected configuration leaves nothing, also of its lines that could work. What others
+// use stays. Bug: it left directories, and fifteen series of metrics for each line.
+func TestRejectedLeavesNothing(t *testing.T) {
+	t.Parallel()
+	const lines = "serialize {\n path {$DIR}/a/b\n prefix rejected_\n}\nserialize {\n path {$DIR}/used\n}\n"
+	dir := testcaddy.TempDir(t)
+	testcaddy.WriteFile(t, filepath.Join(dir, "file"), "")
+	bad := lines + "serialize {\n path {$DIR}/file\n}\nrespond hello"
+	startInVain(t, setup{dir: dir, site: bad})
+	if names := fileNames(t, dir); len(names) != 1 {
+		t.Errorf("a start left %q", names)
+	}
+	c := start(t, setup{dir: dir, global: "metrics", site: "serialize {\n path {$DIR}/used\n}\nrespond hello"})
+	if err := c.reload(setup{global: "metrics", site: bad}); err == nil {
+		t.Fatal("the reload succeeded")
+	}
+	if names := fileNames(t, dir); len(names) != 2 {
+		t.Errorf("a reload left %q", names)
+	}
+	if text := c.API("GET", "/metrics", "").Text; strings.Contains(text, "rejected_") || !strings.Contains(text, "caddy_serialize") {
+		t.Errorf("a reload left metrics:\n%s", text)
+	}
+	c.get("/").Want(t, 200)
+}

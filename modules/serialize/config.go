@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -127,6 +128,7 @@ type Handler struct {
 	capacity     int    // how many may be inside; 0 is not known
 	limit        int    // how many may be inside, readers or others; 0 is no limit
 	site         site
+	before       context.Context // of the configuration that was active when this one was loaded; nil if none was
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }
@@ -149,7 +151,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision applies the defaults, checks the settings and opens the engine, in this order.
-// A rejected configuration must leave no directory and no metric behind.
+// A rejected configuration leaves no directory and no metric behind: see Cleanup.
 func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	s.ctx = ctx
 	if s.Off {
@@ -174,6 +176,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.module, err = s.loadEngine(ctx); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
+	s.before = caddy.ActiveContext().Context
 	load := registered.loadOf(ctx)
 	if err := s.checkEngineChange(load); err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -181,14 +184,14 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	if s.report, err = telemetry.NewReporter(ctx, registered.statsOf(s.Prefix).Stats); err != nil {
-		return err
-	}
 	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err == nil {
 		err = load.examine(s.engine.sharedEngine)
 	}
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
+	}
+	if s.report, err = telemetry.NewReporter(ctx, registered.statsOf(s.Prefix).Stats); err != nil {
+		return err
 	}
 	s.warn(ctx)
 	registered.handlers.Store(s, true)
@@ -243,13 +246,20 @@ func (s *Handler) Cleanup() error {
 		return nil
 	}
 	registered.handlers.Delete(s)
-	if caddy.Exiting() {
+	switch engine := s.engine.sharedEngine; {
+	case caddy.Exiting():
 		registered.close() // also those that only requests of earlier configurations use
-	} else {
+	case caddy.ActiveContext().Context == s.before: // this one never was: it is rejected, or only validated
+		registered.forgetStats(s.Prefix)
+		engine.unwanted.Store(true)
+		defer engine.unwanted.Store(false) // others may use it
+	default:
 		s.warnLeftOut()
 	}
 	s.engine.Release()
-	s.report.Flush()
+	if s.report != nil {
+		s.report.Flush()
+	}
 	return nil
 }
 

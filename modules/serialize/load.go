@@ -15,22 +15,26 @@ import (
 // once, of all engines at once: a load must not cost more with each line.
 type load struct {
 	id       <-chan struct{} // of the configuration: its context's Done
+	before   []*sharedEngine // that were open already: nobody is in the queues of others
 	patience time.Duration   // left for servers that do not answer
 
 	asked  sync.Once
-	queues map[*sharedEngine][]serializer.QueueState // of the engines that were open then
+	queues map[*sharedEngine][]serializer.QueueState // of the engines before
 }
 
 // loadPatience is how long a load waits for servers in all, before it goes on without their
 // answers. Each gets half of what is left at most, so that one behind many silent ones is asked, too.
-const loadPatience = 2 * time.Second
+const (
+	loadPatience = 1500 * time.Millisecond
+	leastAnswer  = 20 * time.Millisecond // nobody is asked for less
+)
 
 // loadOf returns the load of a handler's configuration. Caddy loads one after the other.
 func (r *registry) loadOf(ctx caddy.Context) *load {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if r.latest == nil || r.latest.id != ctx.Done() {
-		r.latest = &load{id: ctx.Done(), patience: loadPatience}
+		r.latest = &load{id: ctx.Done(), before: r.openEngines(), patience: loadPatience}
 	}
 	return r.latest
 }
@@ -39,10 +43,9 @@ func (r *registry) loadOf(ctx caddy.Context) *load {
 // an engine whose server is silent, it lists what is known here.
 func (l *load) queuesOf(e *sharedEngine) []serializer.QueueState {
 	l.asked.Do(func() {
-		engines := registered.openEngines()
 		l.queues = make(map[*sharedEngine][]serializer.QueueState)
-		for i, states := range askAll(engines, (*sharedEngine).queuesOrKnown) {
-			l.queues[engines[i]] = states
+		for i, states := range askAll(l.before, (*sharedEngine).queuesOrKnown) {
+			l.queues[l.before[i]] = states
 		}
 	})
 	return l.queues[e]
@@ -64,7 +67,7 @@ type servedStore interface {
 
 // examine refuses an engine whose servers are unsuitable.
 func (l *load) examine(e *sharedEngine) error {
-	if e.served == nil || e.examined.Swap(true) {
+	if e.served == nil || l.patience/2 < leastAnswer || e.examined.Swap(true) {
 		return nil
 	}
 	begun := time.Now()

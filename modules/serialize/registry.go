@@ -68,6 +68,13 @@ func (r *registry) statsOf(prefix string) *prefixStats {
 	return s.(*prefixStats)
 }
 
+// forgetStats forgets the stats of a prefix that nothing was counted for.
+func (r *registry) forgetStats(prefix string) {
+	if s, ok := r.prefixes.Load(prefix); ok && !s.(*prefixStats).isUsed() && s.(*prefixStats).Forget() {
+		r.prefixes.Delete(prefix)
+	}
+}
+
 // allStats are the stats of all prefixes, in their order.
 func (r *registry) allStats() (all []*prefixStats) {
 	for _, s := range r.prefixes.Range {
@@ -129,7 +136,7 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
 			Engine: engine, output: output, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
-			served: served, hasServers: hasServers, inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
+			store: store, served: served, hasServers: hasServers, inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -186,9 +193,11 @@ type sharedEngine struct {
 	*serializer.Engine
 	output      *forwarder
 	key         string
-	name        string             // of its module, such as file
-	space       string             // where it keeps its queues
-	directory   string             // by which it was opened
+	name        string // of its module, such as file
+	space       string // where it keeps its queues
+	directory   string // by which it was opened
+	store       serializer.Store
+	unwanted    atomic.Bool        // its configuration is rejected, so nothing of it may stay
 	served      servedStore        // its store, if that is one; otherwise nil
 	hasServers  bool               // which may be silent
 	examined    atomic.Bool        // a load has asked whether its servers are suitable
@@ -203,6 +212,9 @@ func (e *sharedEngine) Places() *waitingpage.Places { return &e.places }
 // many engines out whose server is silent.
 func (e *sharedEngine) Destruct() error {
 	registered.opened.Delete(e)
+	if store, ok := e.store.(interface{ Discard() }); ok && e.unwanted.Load() {
+		store.Discard()
+	}
 	end := func() {
 		defer e.inDirectory.Add(-1)
 		_ = e.Close() // which never fails
@@ -322,9 +334,6 @@ func (s *Handler) checkEngineChange(l *load) error {
 // warnLeftOut names the queues of a handler that ends which have requests of this process,
 // or a pause, and which no other handler has. Somebody may have edited a path or a prefix.
 func (s *Handler) warnLeftOut() {
-	if caddy.ActiveContext().Context == nil {
-		return // `caddy validate` leaves nothing out, and need not reach any server
-	}
 	mine := func(name string) bool { return overlap(s.prefix.Names, name) }
 	for _, state := range s.engine.Known(mine) { // the server may be silent
 		inside, waiting := s.engine.Count(state.Prefix)

@@ -79,6 +79,8 @@ type Store struct {
 
 	nudge   chan struct{} // wakes the monitor if it waits for the next tick
 	closing chan struct{}
+	made    []string       // the directories that Open has made, the deepest first
+	unused  atomic.Bool    // see Discard
 	running sync.WaitGroup // the monitor
 }
 
@@ -99,8 +101,10 @@ func Open(path string, o Options) (*Store, error) {
 		nudge:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
+	s.made = missing(path)
 	d, err := s.openDirectory()
 	if err != nil {
+		s.removeMade()
 		return nil, err
 	}
 	s.current.Store(d)
@@ -160,6 +164,9 @@ func (s *Store) Close() error {
 	s.running.Wait()
 	d := s.current.Load()
 	_ = d.sync() // removes the requests that concern only tickets that are over
+	if s.unused.Load() && d.removeGuard() {
+		defer s.removeMade()
+	}
 	d.close()
 	return nil
 }

@@ -74,6 +74,18 @@ func NewStats(prefix string) *Stats {
 	return s
 }
 
+// Forget removes the series of a prefix, unless something was counted.
+func (s *Stats) Forget() bool {
+	for _, o := range s.outcomes {
+		if o.count.Load() > 0 {
+			return false
+		}
+	}
+	WaitTimes.DeleteLabelValues(s.Prefix)
+	HoldTimes.DeleteLabelValues(s.Prefix)
+	return true
+}
+
 // outcome is an [Outcome]; the time is in nanoseconds since 1970.
 type outcome struct{ count, refused atomic.Int64 }
 

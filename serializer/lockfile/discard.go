@@ -1,0 +1,57 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
+)
+
+// Discard makes Close remove the directories that [Open] has made, if no ticket was ever
+// taken there and nobody else is there. A configuration that is rejected leaves nothing.
+func (s *Store) Discard() { s.unused.Store(true) }
+
+// missing lists a directory and its parents that do not exist, the deepest first.
+func missing(path string) (paths []string) {
+	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			break
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// removeMade removes what Open has made, up to the first directory that is not empty.
+func (s *Store) removeMade() {
+	for _, path := range s.made {
+		if os.Remove(path) != nil {
+			return
+		}
+	}
+}
+
+// removeGuard removes the guard and the owner file of an unused directory. Somebody may open
+// the guard at this moment: like any guard that was replaced, it issues no tickets.
+func (d *directory) removeGuard() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if len(d.made) == 0 || d.guard.Lock(ctx) != nil {
+		return false
+	}
+	defer d.guard.Unlock()
+	if last, err := d.guard.Last(d.lastIssued); err != nil || last > 0 || !d.sys.Here() || d.guard.Check() != nil {
+		return false
+	}
+	names, err := d.sys.List()
+	for _, file := range names {
+		if file != name.Guard && file != d.own.Name {
+			return false
+		}
+	}
+	return err == nil && d.sys.Unlink(d.own.Name) == nil && d.sys.Unlink(name.Guard) == nil
+}
