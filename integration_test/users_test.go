@@ -47,7 +47,7 @@ func TestUsersInDirectoryForAll(t *testing.T) {
 	t.Parallel()
 	other := nobody(t)
 	dir := testcaddy.TempDir(t)
-	check(t, os.Chmod(dir, 0o1777))
+	check(t, os.Chmod(dir, 0o777|os.ModeSticky))
 	check(t, os.Mkdir(filepath.Join(dir, "orderly-0"), 0o755)) // bug: it stayed open to others
 	upstream := testcaddy.NewUpstream(t)
 	root := start(t, setup{upstream: upstream, dir: dir, site: serialized})
