@@ -60,13 +60,6 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func TestPerRequest(t *testing.T) {
-	got := perRequest("    calls syscall\n--------- ----------------\n      100 flock\n       20 linkat\n        2 futex\n--------- ----------------\n      122 total\n", 10)
-	if got[ownCalls] != 12 {
-		t.Errorf("got %v, want 12 calls of a request", got)
-	}
-}
-
 // The servers of the comparisons start, serve, and let in one at a time.
 func TestContest(t *testing.T) {
 	backend, err := server.StartBackend(t.Context())

@@ -37,30 +37,6 @@ func storeRun(t *testing.T, store, text string) (file string) {
 	return file
 }
 
-func TestCallNumbers(t *testing.T) {
-	t.Parallel()
-	store := testcaddy.TempDir(t)
-	seen := make(map[uniqueid.CallNumber]bool)
-	var last uint32
-	for process := range 3 { // the first is killed, and the others run at the same time
-		c := callNumbers(t, store, "")
-		run := c.callNumber().Run()
-		for range 20 {
-			number := c.callNumber()
-			if seen[number] || number.Run() != run {
-				t.Fatalf("%v: seen before: %t, run %d", number, seen[number], run)
-			}
-			seen[number] = true
-		}
-		if process == 0 {
-			c.Kill()
-		} else if run <= last {
-			t.Errorf("run %d after run %d; want a greater one for each process", run, last)
-		}
-		last = run
-	}
-}
-
 // A site that has already used call numbers continues above them: the documented ways to
 // store the next run.
 func TestCallNumbersStartAtRun(t *testing.T) {

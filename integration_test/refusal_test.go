@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
@@ -77,17 +76,6 @@ func TestRefusals(t *testing.T) {
 			})
 		}
 	}
-}
-
-// With timeout 0, a request waits for ever: here, longer than any other timeout.
-func TestNoTimeout(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "timeout 0")
-	holder := c.holder(t)
-	waiter := c.waiter("waiter", 2)
-	wantNoAnswer(t, waiter, 500*time.Millisecond)
-	c.release(holder)
-	c.wantServed(waiter)
 }
 
 // Bug: a refused request reached the same queue again in the error routes, and passed: it

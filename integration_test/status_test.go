@@ -29,21 +29,6 @@ func (c *caddy) wantStatus(texts ...string) {
 	}
 }
 
-func TestStatusTellsOfQueues(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: statusPage + behindQueue("queue_length 1")})
-	holder, waiter := c.holder(t), c.waiter("waiter", 2)
-	c.get("/three").Want(t, http.StatusServiceUnavailable)
-	c.wantStatus(">1 <small>of 1</small>", ">full<", "The queue is full: 1 wait", "Refused: queue_full ", "(1 since the start)", ">inside for ", ">waiting for ")
-	c.release(holder)
-	c.wantServed(waiter)
-	c.wantStatus(">refusing<", "2 entered") // also while nobody waits
-
-	// What was counted outlives the configuration.
-	check(t, c.reload(setup{site: statusPage + behindQueue("timeout 5s")}))
-	c.wantStatus(">refusing<", "2 entered")
-}
-
 func TestStatusAnswers(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: statusPage + behindQueue("prefix `<!--<script>alert(1)`")})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -308,65 +307,6 @@ func TestWaitingPlaceIsGivenUp(t *testing.T) {
 	leave()
 	c.wantServed(three)
 	c.wantMetric(`requests_total{outcome="gone",queue="a_"}`, "1")
-}
-
-// A turn waits for its browser for a moment. Then the next one enters.
-func TestWaitingTurnIsMissed(t *testing.T) {
-	t.Parallel()
-	c, leave := busySite(t, "after 0\nhold 1m", "")
-	b := newVisitor(c)
-	b.waits("mine")
-	b.waits("mine")
-	three := c.send("POST", "name=three&gate")
-	c.awaitTickets(3)
-	leave()
-	c.wantMetric(`waiting{queue="a_"}`, "2") // the turn waits for the browser
-	c.WantOrder("first")
-	c.AwaitEntry("three")
-	c.wantMetric(`requests_total{outcome="gone",queue="a_"}`, "1")
-	c.wantMetric(`waiting{queue="a_"}`, "0")
-	b.finds("", true)
-	c.Open("three")
-	c.wantServed(three)
-}
-
-// Bug: ten places without a connection kept the queue idle for 21 seconds. Bug: while a
-// process stopped, turns waited for browsers that could not reach it.
-func TestWaitingForAbsentVisitors(t *testing.T) {
-	t.Parallel()
-	for _, stops := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stops %t", stops), func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{global: "grace_period 1m", site: waitingSite("after 0\nhold 10m", "")})
-			leave := c.occupy("first")
-			for i := range 10 {
-				b := newVisitor(c)
-				b.waits("mine")
-				if stops || i < 5 { // the others leave soon
-					b.waits("mine")
-				}
-			}
-			present := testcaddy.Send(t, "POST", c.url+"/present", "")
-			wait.Until(t, "it has a ticket", func() bool {
-				tickets := c.queue("a_").Tickets
-				last := tickets[len(tickets)-1].Request
-				return last != nil && last.Path == "/present"
-			})
-			if stops {
-				c.Signal(os.Interrupt)
-			}
-			leave()
-			left := time.Now()
-			c.AwaitEntry("present")
-			if idle := time.Since(left); idle > 10*time.Second {
-				t.Errorf("the queue was idle for %v; expected 10 s at most", idle)
-			}
-			c.wantServed(present)
-			if stops {
-				c.AwaitEnd()
-			}
-		})
-	}
 }
 
 // Forged cookies have no effect: they give neither a new place nor somebody else's.

@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"encoding"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,31 +86,6 @@ func FuzzDecode(f *testing.F) {
 		}
 		if parsed != len(readings) {
 			t.Errorf("%q: %d parsers read it, Decode %d", text, parsed, len(readings))
-		}
-	})
-}
-
-func FuzzUnmarshalBinary(f *testing.F) {
-	for _, n := range []int{0, 12, 14, 16, 18, 20} {
-		f.Add(make([]byte, n))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, id := range []interface {
-			encoding.TextUnmarshaler
-			encoding.BinaryUnmarshaler
-			encoding.BinaryMarshaler
-		}{new(TXID), new(UniqueID), new(UUIDv7)} {
-			if err := id.UnmarshalBinary(data); err != nil {
-				continue
-			}
-			back, err := id.MarshalBinary()
-			if err != nil || string(back) != string(data) {
-				t.Errorf("%x is read as %v, which is %x, %v", data, id, back, err)
-			}
-			text, err := id.(interface{ MarshalText() ([]byte, error) }).MarshalText()
-			if err != nil || id.UnmarshalText(text) != nil {
-				t.Errorf("%x is read as %s, which cannot be read", data, text)
-			}
 		}
 	})
 }
