@@ -4,17 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
@@ -32,57 +29,22 @@ func queue(server *testpostgres.Server, ttl, more string) string {
 	return "serialize {\nprefix a_\n" + more + "\nengine postgres {\nurl " + server.URL() + "\nttl " + ttl + "\n}\n}\n"
 }
 
-func awaitSessions(t *testing.T, server *testpostgres.Server, want string) {
-	t.Helper()
-	wait.Until(t, "there are "+want+" sessions", func() bool {
-		n, err := server.TryQuery("orderly", "SELECT count(*) FROM orderly_sessions")
-		return err == nil && n == want
-	})
-}
-
-// If its server is unreachable, Caddy loads its configuration and refuses requests with
-// 503. It serves once the server is reachable. Several Caddys share the queue. A reload
-// keeps the lease, and the end of Caddy ends it.
+// Caddys share the queue, come before their server, and may be killed.
 func TestCaddy(t *testing.T) {
-	server := testpostgres.Start(t)
-	server.Stop()
-	directives := func(timeout string) string {
-		return queue(server, "3s", "timeout "+timeout) + "respond {http.serialize.token}"
-	}
-	addrs := []string{testcaddy.ReserveAddr(t), testcaddy.ReserveAddr(t)}
-	var caddys []*testcaddy.Server
-	for _, addr := range addrs {
-		caddys = append(caddys, testcaddy.Start(t, site(addr, directives("5s"))))
-	}
-	if a := testcaddy.Get(t, "http://"+addrs[0]); a.StatusCode != http.StatusServiceUnavailable {
-		t.Errorf("without a server: %s %s", a.Status, a.Text)
-	}
-	server.Run()
-	var last uint64
-	for _, i := range []int{0, 1, 0} {
-		wait.Eventually(t, "the Caddy serves", func() error {
-			a := testcaddy.Get(t, "http://"+addrs[i])
-			token, err := strconv.ParseUint(a.Text, 10, 64)
-			if a.StatusCode == http.StatusOK && (err != nil || token <= last) {
-				t.Errorf("token %q after %d", a.Text, last)
-			}
-			last = max(last, token)
-			return err
-		})
-	}
-	awaitSessions(t, server, "2")
-	if err := caddys[0].Load("text/caddyfile", "{\nadmin {$ADMIN}\n}\n"+site(addrs[0], directives("6s"))); err != nil {
-		t.Fatal(err)
-	}
-	if a := testcaddy.Get(t, "http://"+addrs[0]); a.StatusCode != http.StatusOK {
-		t.Errorf("after a reload: %s", a.Status)
-	}
-	awaitSessions(t, server, "2")
-	for _, caddy := range caddys {
-		caddy.Signal(os.Interrupt)
-		caddy.AwaitEnd()
-	}
-	awaitSessions(t, server, "0")
+	t.Parallel()
+	testcaddy.TestEngine(t, func(t *testing.T) testcaddy.Engine {
+		server := testpostgres.Start(t)
+		server.Stop()
+		return testcaddy.Engine{
+			Options: "postgres {\nurl " + server.URL() + "\nttl {$TTL}\n}", Path: "postgres:orderly",
+			Start: server.Run,
+			Claims: func() int {
+				text, _ := server.TryQuery("orderly", "SELECT count(*) FROM orderly_sessions")
+				n, _ := strconv.Atoi(text)
+				return n
+			},
+		}
+	})
 }
 
 // A queue of two engines with different settings is one queue, listed once. A stopped Caddy
@@ -121,45 +83,4 @@ func TestListAndEvict(t *testing.T) {
 		t.Errorf("the evicted request was answered with %s", a.Status)
 	}
 	inside.Leave()
-}
-
-// Clients of two Caddys take turns of a millisecond, for a second. The test prints the rate.
-func TestTurns(t *testing.T) {
-	server := testpostgres.Start(t, "fsync=on")
-	var inside sync.Mutex
-	app := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		if !inside.TryLock() {
-			t.Error("two are inside")
-			return
-		}
-		defer inside.Unlock()
-		time.Sleep(time.Millisecond)
-	}))
-	t.Cleanup(app.Close)
-	var addrs []string
-	for range 2 {
-		addr := testcaddy.ReserveAddr(t)
-		addrs = append(addrs, addr)
-		testcaddy.Start(t, site(addr, queue(server, "3s", "")+"reverse_proxy "+app.Listener.Addr().String()))
-		wait.Until(t, "the Caddy serves", func() bool { return testcaddy.Get(t, "http://"+addr).StatusCode == http.StatusOK })
-	}
-	var turns [16]int
-	var clients sync.WaitGroup
-	start := time.Now()
-	for i := range turns {
-		clients.Go(func() {
-			for time.Since(start) < time.Second {
-				if a, err := http.Get("http://" + addrs[i%2]); err == nil {
-					a.Body.Close()
-					turns[i]++
-				}
-			}
-		})
-	}
-	clients.Wait()
-	total := 0
-	for _, n := range turns {
-		total += n
-	}
-	t.Logf("%.0f turns a second", float64(total)/time.Since(start).Seconds())
 }
