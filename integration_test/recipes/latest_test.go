@@ -7,6 +7,17 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
+// Bug: a save that had waited too long got the status of one that a later one replaces, so
+// its client thought that a later one had been accepted.
+func TestTheLatestWaitsTooLong(t *testing.T) {
+	k := cook(t, "The latest wins", "timeout 1m", "timeout 1s")
+	first := testcaddy.Send(t, "PUT", k.url+"documents/a", "0")
+	inside := k.Next("documents/a")
+	want(t, testcaddy.Send(t, "PUT", k.url+"documents/a", "1"), 503, "")
+	inside.Leave()
+	want(t, first, 200, "served")
+}
+
 func TestTheLatestWins(t *testing.T) {
 	k := cook(t, "The latest wins")
 	save := func(path string, i int) <-chan testcaddy.Answer {

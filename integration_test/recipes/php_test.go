@@ -43,7 +43,7 @@ func TestPHPApplication(t *testing.T) {
 		"uploads/empty.md": "",
 	})
 	check(t, os.Chmod(filepath.Join(root, "work"), 0o666))
-	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket)
+	k := cookPHP(t, root, socket, false)
 	scripts := []string{
 		"", "index.php", "page.php", "product/5", "product/5?sort=price", "admin/", "index.php/x", "page.php/x", "index%2Ephp",
 		"admin/index.php", "admin/index.php/users", "no/such.css", "style.css/", "style.css/x", "uploads/", "//index.php", "admin/../index.php",
@@ -72,6 +72,69 @@ func TestPHPApplication(t *testing.T) {
 	want(t, script, 200, "served")
 }
 
+const phpHeading = "A PHP application that must run alone"
+
+// cookPHP runs the recipe, and its part with an error page if that is wanted.
+func cookPHP(t *testing.T, root, socket string, errorPage bool, pairs ...string) *kitchen {
+	t.Helper()
+	pairs = append(pairs, "/srv/shop", root, "/run/php/php-fpm.sock", socket)
+	if errorPage {
+		part := strings.NewReplacer(pairs...).Replace(blocks(t, "recipes.md", phpHeading, "caddyfile")[1])
+		pairs = append(pairs, "\tfile_server\n}\n", "\tfile_server\n"+strings.TrimPrefix(part, "example.com {\n"))
+	}
+	return cook(t, phpHeading, pairs...)
+}
+
+// Bug: with the recipe's error page and no error.php, index.php ran a POST again whose worker
+// had died after it had written the order.
+func TestPHPApplicationDies(t *testing.T) {
+	const order = `<?php file_put_contents(__DIR__ . "/orders", "x", FILE_APPEND); posix_kill(posix_getpid(), 9);`
+	for _, test := range []struct {
+		name, page string
+		errorPage  bool
+	}{
+		{"no error page", "", false},
+		{"an error page that does not exist", "", true},
+		{"an error page", `<?php http_response_code(502); echo "the error page";`, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			testcaddy.NeedPHP(t, "posix")
+			scripts := map[string]string{"index.php": order}
+			if test.page != "" {
+				scripts["error.php"] = test.page
+			}
+			root, socket := testcaddy.ServePHP(t, scripts)
+			k := cookPHP(t, root, socket, test.errorPage)
+			text := ""
+			if test.page != "" {
+				text = "the error page"
+			}
+			want(t, testcaddy.Send(t, "POST", k.url+"order", "item=tea"), 502, text)
+			if orders := readFile(t, root, "orders"); orders != "x" {
+				t.Errorf("the order ran %d times", len(orders))
+			}
+		})
+	}
+}
+
+// Bug: a refusal had no body, so that a browser showed its own error page, and Caddy logged
+// an error for each.
+func TestRefusalsThatBrowsersShow(t *testing.T) {
+	for heading, queue := range map[string]string{phpHeading: "shop_", "SQLite behind a web application": "sqlite_"} {
+		t.Run(queue, func(t *testing.T) {
+			k := cook(t, heading, "timeout 30s", "timeout 1ms", "timeout 20s", "timeout 1ms")
+			k.run(t, "caddy serialize pause --for 0 --prefix "+queue)
+			a := want(t, testcaddy.Send(t, "POST", k.url, ""), 503, "Nothing was ")
+			if a.Header.Get("Content-Type") != "text/html; charset=utf-8" || a.Header.Get("Retry-After") == "" {
+				t.Errorf("the refusal is %v", a)
+			}
+			if strings.Contains(k.Log.String(), "http.log.error") {
+				t.Errorf("Caddy logs an error: %s", k.Log)
+			}
+		})
+	}
+}
+
 // A script that hangs ends its turn by read_timeout. The error page, which is PHP as well,
 // has a turn of its own, and the next request is served.
 func TestPHPApplicationHangs(t *testing.T) {
@@ -80,8 +143,7 @@ func TestPHPApplicationHangs(t *testing.T) {
 		"hang.php":  `<?php sleep(60);`,
 		"error.php": `<?php http_response_code(502); echo "the error page";`,
 	})
-	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket,
-		"read_timeout 60s", "read_timeout 1s")
+	k := cookPHP(t, root, socket, true, "read_timeout 60s", "read_timeout 1s")
 	hung := k.get(t, "hang.php")
 	k.awaitTickets(t, "shop_", 1)
 	next := k.get(t, "")
@@ -92,14 +154,18 @@ func TestPHPApplicationHangs(t *testing.T) {
 	want(t, next, 200, "served")
 }
 
+// phpLine is the line of the recipe for php-fpm.
+func phpLine(t *testing.T) string {
+	t.Helper()
+	return regexp.MustCompile(`php_admin_value\[.+\] = \w+`).FindString(readFile(t, docs, "recipes.md"))
+}
+
 // With the recipe's line for php-fpm, wp-cron.php does its work before it answers, inside.
 func TestPHPApplicationJobs(t *testing.T) {
 	root, socket := testcaddy.ServePHP(t, map[string]string{
-		"wp-cron.php": `<?php if (function_exists("fastcgi_finish_request")) fastcgi_finish_request(); echo "done";`})
-	line := regexp.MustCompile(`php_admin_value\[.+\] = \w+`).FindString(readFile(t, docs, "recipes.md"))
-	setting := strings.NewReplacer("php_admin_value[", "", "] = ", "=").Replace(line)
-	k := cook(t, "A PHP application that must run alone", "/srv/shop", root, "/run/php/php-fpm.sock", socket,
-		"read_timeout 60s", "env PHP_ADMIN_VALUE "+setting)
+		"wp-cron.php": `<?php if (function_exists("fastcgi_finish_request")) fastcgi_finish_request(); echo "done";`},
+		phpLine(t))
+	k := cookPHP(t, root, socket, false)
 	want(t, k.get(t, "wp-cron.php"), 200, "done")
 }
 

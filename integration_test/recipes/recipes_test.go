@@ -63,6 +63,28 @@ func TestUnknownUser(t *testing.T) {
 	k.WantNever("nobody")
 }
 
+// With the matcher of the text, those without a cookie do not wait for each other.
+func TestSessionsWithoutCookie(t *testing.T) {
+	code := regexp.MustCompile("`(@session [^`]+)`, then `(serialize @session {)`").FindStringSubmatch(readFile(t, docs, "recipes.md"))
+	k := cook(t, "One at a time for each user", "serialize {\n\t\tprefix user_{http.auth.user.id}_",
+		code[1]+"\n\t"+code[2]+"\n\t\tprefix session_{cookie.session}_")
+	var answers []<-chan testcaddy.Answer
+	for _, path := range []string{"0", "1", "2"} {
+		answers = append(answers, k.get(t, path, as("anna")...))
+	}
+	for i, path := range []string{"3", "4"} {
+		answers = append(answers, k.get(t, path, append(as("anna"), "Cookie", "session=a")...))
+		k.awaitTickets(t, "session_", i+1)
+	}
+	k.Follow("+0 1 2 3")
+	k.Open("3")
+	k.Next("4")
+	k.OpenAll()
+	for _, answer := range answers {
+		want(t, answer, 200, "served")
+	}
+}
+
 // Orders of two users wait for each other.
 func TestStockOfAllUsers(t *testing.T) {
 	k := cook(t, "One at a time for each user")

@@ -23,8 +23,8 @@ func SharedDir(t testing.TB) string {
 }
 
 // ServePHP returns a directory with scripts, which may write there, and the socket of a PHP
-// process manager that runs them.
-func ServePHP(t testing.TB, scripts map[string]string) (root, socket string) {
+// process manager that runs them, with these lines in its configuration.
+func ServePHP(t testing.TB, scripts map[string]string, pool ...string) (root, socket string) {
 	t.Helper()
 	root, socket = SharedDir(t), filepath.Join(TempDir(t), "php")
 	for name, text := range scripts {
@@ -34,7 +34,7 @@ func ServePHP(t testing.TB, scripts map[string]string) (root, socket string) {
 		}
 		WriteFile(t, file, text)
 	}
-	StartPHP(t, socket)
+	StartPHP(t, socket, pool...)
 	return root, socket
 }
 
@@ -71,8 +71,9 @@ func NeedExtensions(t testing.TB, php string, extensions ...string) {
 	}
 }
 
-// StartPHP runs the PHP process manager at a socket until the end of the test.
-func StartPHP(t testing.TB, socket string) *Process {
+// StartPHP runs the PHP process manager at a socket until the end of the test, with these
+// lines in its configuration.
+func StartPHP(t testing.TB, socket string, pool ...string) *Process {
 	t.Helper()
 	program, user := NeedPHP(t), ""
 	if os.Geteuid() == 0 {
@@ -80,7 +81,7 @@ func StartPHP(t testing.TB, socket string) *Process {
 	}
 	config := filepath.Join(TempDir(t), "fpm.conf")
 	WriteFile(t, config, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\n"+
-		"pm = static\npm.max_children = 8\n", user, socket))
+		"pm = static\npm.max_children = 8\n%s\n", user, socket, strings.Join(pool, "\n")))
 	fpm := StartProcess(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
 	t.Cleanup(fpm.Interrupt)
 	fpm.AwaitText("ready to handle connections")
