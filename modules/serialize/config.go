@@ -12,9 +12,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -166,7 +166,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	}
 	s.derive()
 	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		turn.KeepConnections(server)
+		turncontext.KeepConnections(server)
 	}
 	if s.WaitingPage != nil {
 		if err := s.WaitingPage.provision(); err != nil {

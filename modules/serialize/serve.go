@@ -15,10 +15,10 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/response"
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -37,12 +37,12 @@ type visit struct {
 	latest  *visit            // of the request's first visit: its latest one
 
 	failure error // why it was refused, or nil
-	body    *body.Body
+	body    *requestbody.Body
 
 	engine   *engineRef // with a reference while the visit waits or is inside
 	turn     serializer.Turn
-	context  turn.Context      // waiting, inside, or over
-	response response.Response // of the next handlers
+	context  turncontext.Context   // waiting, inside, or over
+	response responsebuffer.Buffer // of the next handlers
 }
 
 // visitsVar tells later handlers of a request's first visit, or that it passes all queues.
@@ -160,7 +160,7 @@ func (v *visit) register(r *http.Request, vars map[string]any, first *visit) {
 
 // around is the context of the turn that the request has taken last of those that it holds
 // already, or nil.
-func (v *visit) around() *turn.Context {
+func (v *visit) around() *turncontext.Context {
 	for e := v.earlier; e != nil; e = e.earlier {
 		if e.context.Inside() {
 			return &e.context
@@ -194,7 +194,7 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 		return caddyhttp.Error(http.StatusServiceUnavailable,
 			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
 	}
-	if body.None(r) {
+	if requestbody.None(r) {
 		return nil
 	}
 	if s.QueueLength > 0 && s.WhenFull == dropNewest {
@@ -205,8 +205,8 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 			}
 		}
 	}
-	v.body, err = body.Read(r, body.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
-	if errors.Is(err, body.ErrTooLarge) {
+	v.body, err = requestbody.Read(r, requestbody.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
+	if errors.Is(err, requestbody.ErrTooLarge) {
 		s.report.TooLarge(&v.about, err)
 	}
 	return err
@@ -239,7 +239,7 @@ func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
 // browser gets the page, and comes again.
 func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := v.handler
-	ctx, stop := v.context.Waiting(body.Unread(r))
+	ctx, stop := v.context.Waiting(requestbody.Unread(r))
 	defer stop()
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Visit{
 		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
@@ -259,9 +259,9 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 		v.handler.report.Admitted(&v.about)
 		return v.take(taken, nil)
 	}
-	ctx, stop := v.context.Waiting(body.Unread(r))
+	ctx, stop := v.context.Waiting(requestbody.Unread(r))
 	defer stop()
-	defer turn.StopTimeouts(w, r)()
+	defer turncontext.StopTimeouts(w, r)()
 	v.handler.report.Waits(r.Context(), &v.about)
 	if err == nil {
 		err = v.take(wait.End(ctx))
@@ -308,7 +308,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 		s.report.Ticketless(&v.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if body.Unread(r) {
+	if requestbody.Unread(r) {
 		// Caddy hides from net/http how much of the body is left. It would wait for the
 		// rest before it answers.
 		w.Header().Set("Connection", "close")
@@ -316,7 +316,7 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason == serializer.ReasonGone {
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
-		v.failure = caddyhttp.Error(body.StatusClientClosed, err)
+		v.failure = caddyhttp.Error(requestbody.StatusClientClosed, err)
 		return v.answerRefusal(w)
 	}
 	status := s.ErrorCode
@@ -340,7 +340,7 @@ func refusalOf(err error) *serializer.Refused {
 		return refused
 	}
 	reason := serializer.ReasonStorage
-	if _, ok := errors.AsType[caddyhttp.HandlerError](err); ok && !errors.Is(err, body.ErrFile) {
+	if _, ok := errors.AsType[caddyhttp.HandlerError](err); ok && !errors.Is(err, requestbody.ErrFile) {
 		reason = serializer.ReasonGone
 	}
 	return &serializer.Refused{Reason: reason, Err: err}

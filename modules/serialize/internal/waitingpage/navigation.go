@@ -14,8 +14,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -115,7 +115,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, s
 // open waits with the request for which the ticket was taken, until it is decided or can
 // tell its place. If the client hangs up, the ticket leaves.
 func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Duration) {
-	defer turn.StopTimeouts(w, r)()
+	defer turncontext.StopTimeouts(w, r)()
 	t.await(r.Context(), atMost)
 	t.Place()
 	if err := r.Context().Err(); err != nil {
@@ -128,7 +128,7 @@ func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Durati
 
 // answerPlace answers the script of a page. A browser may have no ticket.
 func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
-	restart := turn.StopTimeouts(w, r)
+	restart := turncontext.StopTimeouts(w, r)
 	var text []byte
 	switch {
 	case t == nil:

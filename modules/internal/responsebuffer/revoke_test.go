@@ -1,4 +1,4 @@
-package response
+package responsebuffer
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 					s := &site{http2: http2, limit: limit, finish: true, idle: time.Minute}
 					s.next = func(w http.ResponseWriter, _ *http.Request) error {
 						w.Header().Set("X-Own", "own")
-						return next(w, func() { w.(*Response).turn.Revoke(errRevoked) })
+						return next(w, func() { w.(*Buffer).turn.Revoke(errRevoked) })
 					}
 					wantReplaced(t, s)
 				}
@@ -90,7 +90,7 @@ func TestRevokedBetweenInterimAnswers(t *testing.T) {
 	bothVersions(t, func(t *testing.T, http2 bool) {
 		s := &site{http2: http2, limit: 1000, finish: true}
 		s.next = func(w http.ResponseWriter, r *http.Request) error {
-			go w.(*Response).turn.Revoke(errRevoked)
+			go w.(*Buffer).turn.Revoke(errRevoked)
 			for r.Context().Err() == nil {
 				w.WriteHeader(http.StatusEarlyHints)
 			}
@@ -111,7 +111,7 @@ func TestRevokedDuringStuckInterimAnswer(t *testing.T) {
 			for last := int64(-1); sent.Load() != last; time.Sleep(200 * time.Millisecond) {
 				last = sent.Load()
 			}
-			w.(*Response).turn.Revoke(errRevoked)
+			w.(*Buffer).turn.Revoke(errRevoked)
 		}()
 		w.Header().Set("Link", strings.Repeat("x", 64<<10))
 		for ; r.Context().Err() == nil; sent.Add(1) {
@@ -156,7 +156,7 @@ func TestRevokedAfterAPart(t *testing.T) {
 		s := &site{http2: http2, next: func(w http.ResponseWriter, _ *http.Request) error {
 			_, _ = io.WriteString(w, "hello")
 			_ = http.NewResponseController(w).Flush()
-			w.(*Response).turn.Revoke(errRevoked)
+			w.(*Buffer).turn.Revoke(errRevoked)
 			return nil
 		}}
 		server := s.start(t)

@@ -1,8 +1,8 @@
-// Package response keeps a response until its request's turn is over, as nginx keeps what
+// Package responsebuffer keeps a response until its request's turn is over, as nginx keeps what
 // an upstream sends. So a client that reads slowly holds nobody up.
 //
 // Only the request's goroutine writes to the client, during the turn or after it.
-package response
+package responsebuffer
 
 import (
 	"bufio"
@@ -15,19 +15,19 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
-// Response is the response writer of handlers that hold a turn. Init begins a response,
+// Buffer is the response writer of handlers that hold a turn. Init begins a response,
 // Serve runs the handlers, and Deliver sends what was kept.
-type Response struct {
+type Buffer struct {
 	w       http.ResponseWriter // to the client
-	turn    *turn.Context
+	turn    *turncontext.Context
 	limit   int64
-	major   int         // of the version of HTTP
-	accept  func()      // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
-	upload  body.Upload // of the request
+	major   int                // of the version of HTTP
+	accept  func()             // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
+	upload  requestbody.Upload // of the request
 	state   state
 	streams bool  // it is of a streaming kind
 	status  int   // 0 before the handlers have given one
@@ -47,9 +47,9 @@ const (
 
 // Init begins the response to a request that gets its turn. limit is how many bytes are
 // kept, whatever the handlers flush. With 0, everything passes at once.
-func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context, limit int64) {
-	*b = Response{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: body.Tunnel(r), upload: body.UploadOf(r), length: -1, kept: keep(w.Header()),
+func (b *Buffer) Init(w http.ResponseWriter, r *http.Request, t *turncontext.Context, limit int64) {
+	*b = Buffer{
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: requestbody.Tunnel(r), upload: requestbody.UploadOf(r), length: -1, kept: keep(w.Header()),
 	}
 	if b.upload.Uploading() {
 		t.Interrupt(b.cutUpload)
@@ -57,7 +57,7 @@ func (b *Response) Init(w http.ResponseWriter, r *http.Request, t *turn.Context,
 }
 
 // Serve runs the handlers. If they panic with [http.ErrAbortHandler], it returns that.
-func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
+func (b *Buffer) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
 	defer b.stopUpload()
 	defer func() {
 		if thrown := recover(); thrown == http.ErrAbortHandler {
@@ -70,13 +70,13 @@ func (b *Response) Serve(next caddyhttp.Handler, r *http.Request) (err error) {
 }
 
 // Header implements [http.ResponseWriter].
-func (b *Response) Header() http.Header { return b.w.Header() }
+func (b *Buffer) Header() http.Header { return b.w.Header() }
 
 // Unwrap is what [http.ResponseController] looks for.
-func (b *Response) Unwrap() http.ResponseWriter { return b.w }
+func (b *Buffer) Unwrap() http.ResponseWriter { return b.w }
 
 // WriteHeader implements [http.ResponseWriter]. Interim answers pass at once.
-func (b *Response) WriteHeader(status int) {
+func (b *Buffer) WriteHeader(status int) {
 	if b.status != 0 {
 		return
 	}
@@ -98,18 +98,18 @@ func (b *Response) WriteHeader(status int) {
 }
 
 // writeInterim passes an interim answer on, such as 103 Early Hints.
-func (b *Response) writeInterim(status int) {
+func (b *Buffer) writeInterim(status int) {
 	if b.turn.Err() != nil {
 		return
 	}
-	b.turn.Sends(turn.Interim)
-	defer b.turn.Sends(turn.Nothing)
+	b.turn.Sends(turncontext.Interim)
+	defer b.turn.Sends(turncontext.Nothing)
 	defer b.turn.Interrupt(b.cutWrites)()
 	b.w.WriteHeader(status)
 }
 
 // fits reports whether the response is kept until the turn is over, as far as is known.
-func (b *Response) fits() bool {
+func (b *Buffer) fits() bool {
 	return !b.streams && b.limit > 0 && max(b.length, b.written) <= b.limit
 }
 
@@ -119,7 +119,7 @@ func (b *Response) fits() bool {
 const unsent = 2 << 10
 
 // Write implements [http.ResponseWriter].
-func (b *Response) Write(p []byte) (int, error) {
+func (b *Buffer) Write(p []byte) (int, error) {
 	b.WriteHeader(http.StatusOK) // unless there is a status
 	if b.turn.Err() != nil {
 		return 0, b.turn.Err()
@@ -138,11 +138,11 @@ func (b *Response) Write(p []byte) (int, error) {
 }
 
 // Flush implements [http.Flusher].
-func (b *Response) Flush() { _ = b.FlushError() }
+func (b *Buffer) Flush() { _ = b.FlushError() }
 
 // FlushError is what [http.ResponseController] looks for. A response that fits stays kept.
 // Handlers accept a WebSocket over HTTP/2 or HTTP/3 by flushing a status of success alone.
-func (b *Response) FlushError() error {
+func (b *Buffer) FlushError() error {
 	b.WriteHeader(http.StatusOK) // unless there is a status
 	if b.accept != nil && b.status < 300 && b.written == 0 {
 		b.accept()
@@ -155,7 +155,7 @@ func (b *Response) FlushError() error {
 }
 
 // Hijack implements [http.Hijacker]. The connection is the handlers' own.
-func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (b *Buffer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if b.status != 0 {
 		_ = b.pass(nil)
 	}
@@ -164,21 +164,21 @@ func (b *Response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	b.state = passing
-	b.turn.Sends(turn.Answer)
-	b.turn.Interrupt(func() { _ = conn.SetDeadline(turn.Past) })
+	b.turn.Sends(turncontext.Answer)
+	b.turn.Interrupt(func() { _ = conn.SetDeadline(turncontext.Past) })
 	return conn, rw, nil
 }
 
 // pass begins to send the response, unless it has begun, and then does more on the client,
 // if there is more. It decides what an error means for the handlers.
-func (b *Response) pass(more func() error) error {
+func (b *Buffer) pass(more func() error) error {
 	if b.state == dropping {
 		return nil
 	}
 	err := b.turn.Err()
 	if err == nil && b.state == keeping {
 		b.state = passing
-		b.turn.Sends(turn.Answer)
+		b.turn.Sends(turncontext.Answer)
 		if b.streams {
 			b.turn.EndWithClient()
 		}
@@ -200,11 +200,11 @@ func (b *Response) pass(more func() error) error {
 	return err
 }
 
-func (b *Response) cutWrites() { b.turn.CutWrites(b.w) }
+func (b *Buffer) cutWrites() { b.turn.CutWrites(b.w) }
 
 // cutUpload ends reads of the body while the client may still send a part of it. Later, a
 // read deadline ends the request's context, and the error routes need that.
-func (b *Response) cutUpload() {
+func (b *Buffer) cutUpload() {
 	if b.upload.Uploading() {
 		b.turn.CutReads(b.w, b.major)
 	}
@@ -216,7 +216,7 @@ const stopTime = time.Second
 // stopUpload ends the reads of the body when the context has ended before the handlers. A
 // proxy's transport may go on with one. Over HTTP/1, net/http would end that after the
 // answer, but without a deadline for what it reads then until the next request.
-func (b *Response) stopUpload() {
+func (b *Buffer) stopUpload() {
 	if b.turn.Err() == nil || !b.upload.Uploading() {
 		return
 	}
@@ -238,7 +238,7 @@ const lingerTime = 2 * time.Second
 // A response of which the client has got nothing can be replaced: by the error routes if the
 // handlers failed, and by 504 if the turn was revoked. One that has begun can only be broken
 // off, by a panic: the client must not take the part that it has for the whole.
-func (b *Response) Deliver(err error) error {
+func (b *Buffer) Deliver(err error) error {
 	defer func() {
 		b.kept.free()
 		b.kept = nil
@@ -253,7 +253,7 @@ func (b *Response) Deliver(err error) error {
 		b.kept.before.restore(b.w.Header())
 		if b.major == 1 && (b.upload.Uploading() || b.turn.ReadsCut()) {
 			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
-			turn.EndReads(b.w, time.Now().Add(lingerTime))
+			turncontext.EndReads(b.w, time.Now().Add(lingerTime))
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
 	case err == http.ErrAbortHandler, b.state == passing && b.turn.EndedEarly():
@@ -262,7 +262,7 @@ func (b *Response) Deliver(err error) error {
 			_ = http.NewResponseController(b.w).Flush()
 		}
 		if b.turn.ReadsCut() {
-			turn.EndReads(b.w, turn.Past)
+			turncontext.EndReads(b.w, turncontext.Past)
 		}
 		panic(http.ErrAbortHandler)
 	case begun && err != nil:
@@ -275,7 +275,7 @@ func (b *Response) Deliver(err error) error {
 
 // Interface guards
 var (
-	_ http.ResponseWriter = (*Response)(nil)
-	_ http.Flusher        = (*Response)(nil)
-	_ http.Hijacker       = (*Response)(nil)
+	_ http.ResponseWriter = (*Buffer)(nil)
+	_ http.Flusher        = (*Buffer)(nil)
+	_ http.Hijacker       = (*Buffer)(nil)
 )

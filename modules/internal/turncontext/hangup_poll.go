@@ -1,6 +1,6 @@
 //go:build linux || freebsd
 
-package turn
+package turncontext
 
 import (
 	"syscall"

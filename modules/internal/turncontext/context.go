@@ -1,7 +1,7 @@
-// Package turn has the context of a request that holds a turn, and what a revocation does:
+// Package turncontext has the context of a request that holds a turn, and what a revocation does:
 // it ends the context, the turns that the request has taken inside, and what blocks on the
 // client.
-package turn
+package turncontext
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package response
+package responsebuffer
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/turn"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
 // site serves one handler behind a buffer, as Caddy would.
@@ -66,10 +66,10 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // begin begins the response to a request that is inside.
-func begin(w http.ResponseWriter, r *http.Request, limit int64, finish bool) *Response {
-	b, t := new(Response), new(turn.Context)
-	var around *turn.Context
-	if outer, nested := w.(*Response); nested {
+func begin(w http.ResponseWriter, r *http.Request, limit int64, finish bool) *Buffer {
+	b, t := new(Buffer), new(turncontext.Context)
+	var around *turncontext.Context
+	if outer, nested := w.(*Buffer); nested {
 		around = outer.turn
 	}
 	t.Init(r, finish, around)

@@ -1,7 +1,7 @@
-// Package body reads a request body before its request takes a ticket. So a slow or
+// Package requestbody reads a request body before its request takes a ticket. So a slow or
 // stalled upload holds neither a ticket nor a turn. Also, net/http notices that a client
 // has gone only after the body was read to its end.
-package body
+package requestbody
 
 import (
 	"bytes"

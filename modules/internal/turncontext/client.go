@@ -1,4 +1,4 @@
-package turn
+package turncontext
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/body"
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 )
 
 // StopTimeouts stops the server's timeouts of a request. They count from its start, but
@@ -35,7 +35,7 @@ func StopTimeouts(w http.ResponseWriter, r *http.Request) (restart func()) {
 		if writer != nil {
 			move(&writer.Deadline, time.Since(stopped))
 		}
-		if r.ProtoMajor > 1 || body.Unread(r) {
+		if r.ProtoMajor > 1 || requestbody.Unread(r) {
 			_ = client.SetReadDeadline(deadlineIn(s.ReadTimeout))
 		}
 		_ = client.SetWriteDeadline(deadlineIn(s.WriteTimeout))
