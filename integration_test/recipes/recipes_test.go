@@ -110,6 +110,11 @@ func TestWaitingRoom(t *testing.T) {
 	if a.Header.Get("Refresh") != "10" || a.Header.Get("Retry-After") == "" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("the page has the header %v", a.Header)
 	}
+	// Bug: after a refused form, the browser got the address without the form, ten seconds later.
+	a = want(t, testcaddy.Send(t, "POST", k.url+"4", "item=tea"), 503, "If you sent a form, please send it again")
+	if a.Header.Get("Refresh") != "" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
+		t.Errorf("the page for a form has the header %v", a.Header)
+	}
 	for i, answer := range answers {
 		k.Next(fmt.Sprint(i)).Leave()
 		want(t, answer, 200, "served")

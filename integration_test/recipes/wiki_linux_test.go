@@ -16,21 +16,14 @@ import (
 // These tests run two applications, as Debian has them, behind the recipes: 20 clients edit
 // at the same time. If each edit is there once, none was lost and none ran twice.
 
-// editAll calls edit at the same time for 20 clients, with a text for each of their edits,
-// and returns all texts.
-func editAll(edits int, edit func(text string)) (texts []string) {
+// editAll calls edit at the same time for 20 clients, with a text of their own, and returns
+// all texts.
+func editAll(edit func(text string)) (texts []string) {
 	var clients sync.WaitGroup
 	for client := range 20 {
-		var own []string
-		for i := range edits {
-			own = append(own, fmt.Sprintf("edit-%d-%d-end", client, i))
-		}
-		texts = append(texts, own...)
-		clients.Go(func() {
-			for _, text := range own {
-				edit(text)
-			}
-		})
+		text := fmt.Sprintf("edit-%d-end", client)
+		texts = append(texts, text)
+		clients.Go(func() { edit(text) })
 	}
 	clients.Wait()
 	return texts
@@ -83,7 +76,7 @@ func TestPHPApplicationDokuWiki(t *testing.T) {
 	}
 	socket := filepath.Join(testcaddy.TempDir(t), "php")
 	testcaddy.StartPHP(t, socket, phpLine(t))
-	k := cookPHP(t, root, socket, true)
+	k := cookPHP(t, root, socket, true, "timeout 30s", "timeout 1m") // for a machine that has much else to do
 
 	view := func(page string) {
 		var answers []<-chan testcaddy.Answer
@@ -97,14 +90,12 @@ func TestPHPApplicationDokuWiki(t *testing.T) {
 			}
 		}
 	}
-	texts := editAll(2, func(text string) {
+	texts := editAll(func(text string) {
 		a := k.post(t, "doku.php", "id", text, "do[save]", "1", "prefix", ".", "suffix", "", "date", "", "wikitext", "text of "+text, "summary", text)
 		if a.Err != nil || a.StatusCode != 302 {
 			t.Errorf("the edit %s is answered %v", text, a)
 		}
-		if strings.HasSuffix(text, "-0-end") {
-			view(text)
-		}
+		view(text)
 	})
 	for _, text := range texts {
 		if page := readFile(t, root, "data/pages", text+".txt"); page != "text of "+text {
@@ -152,7 +143,7 @@ if (($_SERVER['REQUEST_METHOD'] ?? '') == 'POST') {
 	k := cook(t, "SQLite behind a web application", "reverse_proxy localhost:9000",
 		fmt.Sprintf("root %s\n\tphp_fastcgi unix/%s {\n\t\tenv MW_CONFIG_FILE %s\n\t}", source, socket, settings))
 
-	texts := editAll(1, func(text string) {
+	texts := editAll(func(text string) {
 		a := k.post(t, "api.php", "action", "edit", "format", "json", "title", "Shared", "appendtext", "\n"+text, "token", `+\`)
 		if !strings.Contains(a.Text, `"result":"Success"`) {
 			t.Errorf("the edit %s is answered %v", text, a)
