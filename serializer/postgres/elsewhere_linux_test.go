@@ -34,13 +34,13 @@ func TestElsewhere(t *testing.T) {
 		}, "other tables of Orderly, or others' rows in schema elsewhere"},
 		"an empty server": {func(t *testing.T, _ *testpostgres.Server, link *relay) {
 			empty := testpostgres.Start(t)
-			link.set(func() { link.to = empty.Addr })
+			link.Set(func() { link.To = empty.Addr })
 		}, "found no tables of Orderly in schema public"},
 		"a copy of the tables": {func(t *testing.T, s *testpostgres.Server, link *relay) {
 			row := s.Query("orderly", "SELECT quote_literal(n) FROM (SELECT (o).* FROM (SELECT o FROM orderly_namespaces o) AS o) AS n")
 			other := testpostgres.Start(t)
 			other.Query("orderly", schema+"INSERT INTO orderly_namespaces OVERRIDING SYSTEM VALUE SELECT ("+row+"::orderly_namespaces).*")
-			link.set(func() { link.to = other.Addr })
+			link.Set(func() { link.To = other.Addr })
 		}, "other tables of Orderly, or others' rows in schema public"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestElsewhere(t *testing.T) {
 			test.move(t, server, link)
 			cut := func() {
 				server.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'moved'")
-				link.cut()
+				link.Cut()
 			}
 			cut()
 			wantRefused(t, moved, test.found)
@@ -67,7 +67,7 @@ func TestElsewhere(t *testing.T) {
 			}
 			turn.Leave()
 			server.Query("orderly", "ALTER ROLE orderly RESET search_path")
-			link.set(func() { link.to = server.Addr })
+			link.Set(func() { link.To = server.Addr })
 			cut()
 			enterSoon(t, moved)
 		})

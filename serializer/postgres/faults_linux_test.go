@@ -93,7 +93,7 @@ func TestCutOff(t *testing.T) {
 			link := startRelay(t, server.Addr)
 			turn, revoked := held(t, ready(t, link.url()))
 			next, since := join(t, ready(t, server.URL())), time.Now()
-			link.set(func() { link.parted = true })
+			link.Set(func() { link.Parted = true })
 			server.Query("orderly", "UPDATE test.clock SET ahead = '"+ahead+"'")
 			wantRevoked(t, revoked, serializer.ErrLost)
 			if len(next) > 0 {
@@ -112,8 +112,8 @@ func TestCutOff(t *testing.T) {
 func TestRoundsCutOff(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]func(*relay){
-		"new connections hang": func(r *relay) { r.mute = true },
-		"long messages vanish": func(r *relay) { r.most = 1000 },
+		"new connections hang": func(r *relay) { r.Mute = true },
+		"long messages vanish": func(r *relay) { r.Most = 1000 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,7 @@ func TestRoundsCutOff(t *testing.T) {
 				return server.Query("orderly", "SELECT coalesce(string_agg(pid::text, ',' ORDER BY pid), '') FROM pg_stat_activity WHERE application_name = 'cut_off' AND "+more)
 			}
 			wait.Until(t, "the lease is renewed", func() bool { return backends("query LIKE '%renewals%'") != "" })
-			link.set(func() { fault(link) })
+			link.Set(func() { fault(link) })
 			server.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'cut_off' AND query NOT LIKE '%renewals%'")
 			turn.Leave()
 			must(t, other.Evict(t.Context(), "a_", turn.Token()))
@@ -136,8 +136,8 @@ func TestRoundsCutOff(t *testing.T) {
 			wait.Until(t, "the server ends the connections that are open", func() bool {
 				return open == "" || backends("pid IN ("+open+")") == ""
 			})
-			link.cut()
-			link.set(func() { link.mute, link.most = false, 0 })
+			link.Cut()
+			link.Set(func() { link.Mute, link.Most = false, 0 })
 			enterSoon(t, e)
 		})
 	}
@@ -151,8 +151,8 @@ func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t, "idle_session_timeout=3s")
 	silent := startRelay(t, server.Addr)
-	silent.set(func() { silent.mute = true })
-	url := strings.Replace(server.URL(), "@", "@"+silent.listener.Addr().String()+",", 1)
+	silent.Set(func() { silent.Mute = true })
+	url := strings.Replace(server.URL(), "@", "@"+silent.Addr+",", 1)
 	o := Options{URL: url + "&connect_timeout=4", TTL: 3 * shortTTL} // so that a busy machine loses no lease
 	e := open(t, o)
 	turn, revoked := held(t, e)
@@ -250,9 +250,9 @@ func TestFailover(t *testing.T) {
 	standby.Promote()
 	standby.Query("orderly", "UPDATE test.clock SET ahead = '-1 hour'")
 	since := time.Now()
-	links[1].set(func() { links[1].to = standby.Addr })
+	links[1].Set(func() { links[1].To = standby.Addr })
 	for _, link := range links {
-		link.cut()
+		link.Cut()
 	}
 	token := enterSoon(t, other)
 	if took := time.Since(since); took < shortTTL || len(revoked) == 0 {
@@ -278,7 +278,7 @@ func TestCommitUnknown(t *testing.T) {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone")
 	}
 	for name, lose := range map[string]func(){
-		"answer lost": func() { link.set(func() { link.loses = []byte(`EXECUTE "insert"`) }) },
+		"answer lost": func() { link.Set(func() { link.Loses = `EXECUTE "insert"` }) },
 		"ended in the middle of the commit": func() {
 			server.Query("orderly", "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
 			server.Query("orderly", "SELECT pg_reload_conf()")
@@ -305,7 +305,7 @@ func TestCommitUnknown(t *testing.T) {
 		wait.Until(t, "no ticket is left", func() bool { return tickets() == "0" })
 	}
 	// Its caller gives up while the answer is lost: the ticket is withdrawn.
-	link.set(func() { link.loses = []byte(`EXECUTE "insert"`) })
+	link.Set(func() { link.Loses = `EXECUTE "insert"` })
 	if _, err := e.Enter(t.Context(), arrivalFor(time.Millisecond)); err == nil {
 		t.Log("entered after all")
 	}
@@ -415,7 +415,7 @@ func TestConnectionsCut(t *testing.T) {
 	next := join(t, second)
 	for end := time.Now().Add(o.TTL + time.Second); time.Now().Before(end); {
 		time.Sleep(time.Second)
-		link.cut()
+		link.Cut()
 	}
 	turn.Leave()
 	nextIn(t, next, time.Now(), wait.Patience)
@@ -437,7 +437,7 @@ func TestPasswordChanged(t *testing.T) {
 	e := ready(t, strings.Replace(link.url(), "orderly@", "app:secret@", 1))
 	server.Query("orderly", "ALTER ROLE app PASSWORD 'other'")
 	enterSoon(t, e)
-	link.cut()
+	link.Cut()
 	wantRefused(t, e, "password authentication failed")
 	server.Query("orderly", "ALTER ROLE app PASSWORD 'secret'")
 	enterSoon(t, e)
@@ -481,13 +481,13 @@ func TestSlowProcess(t *testing.T) {
 	link := startRelay(t, server.Addr)
 	turn, _ := held(t, ready(t, server.URL()))
 	next := join(t, ready(t, link.url()))
-	link.set(func() { link.parted = true })
+	link.Set(func() { link.Parted = true })
 	turn.Leave()
 	wait.Until(t, "the ticket is out", func() bool {
 		return server.Query("orderly", "DELETE FROM orderly_tickets WHERE gone RETURNING 1") == "1"
 	})
 	server.Query("orderly", "UPDATE orderly_namespaces SET trimmed = last")
-	link.set(func() { link.parted = false })
+	link.Set(func() { link.Parted = false })
 	nextIn(t, next, time.Now(), wait.Patience)
 }
 
@@ -541,7 +541,7 @@ func TestRenewalsAreDurable(t *testing.T) {
 	renewals := func() string { return server.Query("orderly", "SELECT max(renewals) FROM orderly_sessions") }
 	begun := renewals()
 	wait.Until(t, "the lease is renewed", func() bool { return renewals() != begun })
-	link.set(func() { link.parted = true })
+	link.Set(func() { link.Parted = true })
 	renewed := renewals()
 	server.Kill()
 	server.Run()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 const shortTTL = 3 * time.Second
@@ -178,116 +178,14 @@ func wantRefused(t testing.TB, e *engine, text string) {
 }
 
 // relay is a link to a server that can be parted and cut.
-type relay struct {
-	listener net.Listener
-
-	mu      sync.Mutex
-	resumed *sync.Cond
-	to      string
-	parted  bool   // nothing comes through
-	deaf    bool   // no answer comes through
-	mute    bool   // nothing comes through new connections
-	most    int    // the longest message that comes through, in bytes; 0 is any
-	loses   []byte // after the next request with this text, the connection is cut
-	deafens []byte // with the next request with this text, the link becomes deaf
-	cancels int    // requests to cancel others that have come through
-	conns   map[net.Conn]bool
-}
+type relay struct{ *testrelay.Relay }
 
 func startRelay(t testing.TB, to string) *relay {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	r := &relay{listener: listener, to: to, conns: make(map[net.Conn]bool)}
-	r.resumed = sync.NewCond(&r.mu)
-	go r.serve()
-	t.Cleanup(func() {
-		listener.Close()
-		r.cut()
-		r.set(func() { r.parted, r.deaf, r.most = false, false, 0 })
-	})
-	return r
+	return &relay{testrelay.Start(t, to)}
 }
 
-func (r *relay) url() string {
-	return "postgres://orderly@" + r.listener.Addr().String() + "/orderly?sslmode=disable"
-}
-
-func (r *relay) serve() {
-	for {
-		client, err := r.listener.Accept()
-		if err != nil {
-			return
-		}
-		r.mu.Lock()
-		to, mute := r.to, r.mute
-		r.mu.Unlock()
-		if mute {
-			r.set(func() { r.conns[client] = true })
-			continue
-		}
-		server, err := net.Dial("tcp", to)
-		if err != nil {
-			client.Close()
-			continue
-		}
-		r.set(func() { r.conns[client], r.conns[server] = true, true })
-		lost := new(atomic.Bool)
-		go r.copy(server, client, false, lost)
-		go r.copy(client, server, true, lost)
-	}
-}
-
-func (r *relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
-	defer to.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := from.Read(buffer)
-		if err != nil || !r.pass(buffer[:n], answers, lost) {
-			return
-		}
-		if _, err := to.Write(buffer[:n]); err != nil {
-			return
-		}
-	}
-}
-
-// pass waits while nothing comes through. It returns false for an answer that is lost.
-func (r *relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for r.parted || answer && r.deaf || r.most > 0 && len(data) > r.most {
-		r.resumed.Wait()
-	}
-	if !answer && bytes.HasPrefix(data, []byte("\x00\x00\x00\x10\x04\xd2\x16\x2e")) {
-		r.cancels++
-	}
-	if !answer && r.deafens != nil && bytes.Contains(data, r.deafens) {
-		r.deaf, r.deafens = true, nil
-	}
-	if !answer && r.loses != nil && bytes.Contains(data, r.loses) {
-		r.loses = nil
-		lost.Store(true)
-	}
-	return !answer || !lost.Load()
-}
-
-func (r *relay) set(change func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	change()
-	r.resumed.Broadcast()
-}
-
-// cut closes all connections.
-func (r *relay) cut() {
-	r.set(func() {
-		for conn := range r.conns {
-			conn.Close()
-		}
-		clear(r.conns)
-	})
-}
+func (r *relay) url() string { return "postgres://orderly@" + r.Addr + "/orderly?sslmode=disable" }
 
 // second drops an answer of which only the error is of interest.
 func second[T any](_ T, err error) error { return err }

@@ -147,7 +147,7 @@ func besiege(t *testing.T) *besieged {
 		link := startRelay(t, b.primary.Addr)
 		url := link.url()
 		if i == 2 {
-			url = testpostgres.StartPooler(t, link.listener.Addr().String()).URL()
+			url = testpostgres.StartPooler(t, link.Addr).URL()
 		}
 		b.links = append(b.links, link)
 		b.engines = append(b.engines, open(t, Options{URL: url, TTL: besiegedTTL}))
@@ -181,32 +181,32 @@ func (b *besieged) faults() map[string]func() {
 		},
 		"a process cut off": func() {
 			link := someone()
-			link.set(func() { link.parted = true })
+			link.Set(func() { link.Parted = true })
 			time.Sleep(besiegedTTL + time.Second)
-			link.set(func() { link.parted = false })
+			link.Set(func() { link.Parted = false })
 		},
 		"a process led to an empty schema": func() {
 			b.primary.Query("orderly", "CREATE SCHEMA IF NOT EXISTS elsewhere; ALTER ROLE orderly SET search_path = elsewhere")
-			someone().cut()
+			someone().Cut()
 			time.Sleep(2*besiegedTTL + time.Second)
 			b.primary.Query("orderly", "ALTER ROLE orderly RESET search_path")
 			b.primary.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
 		},
 		"answers held": func() {
 			link := someone()
-			link.set(func() { link.deaf = true })
+			link.Set(func() { link.Deaf = true })
 			time.Sleep(2 * time.Second)
-			link.set(func() { link.deaf = false })
+			link.Set(func() { link.Deaf = false })
 		},
 		"answers to commits lost": func() {
 			for range 20 {
-				all(func(link *relay) { link.set(func() { link.loses = []byte("COMMIT") }) })
+				all(func(link *relay) { link.Set(func() { link.Loses = "COMMIT" }) })
 				time.Sleep(100 * time.Millisecond)
 			}
 		},
 		"connections broken": func() {
 			for range 5 {
-				all((*relay).cut)
+				all(func(link *relay) { link.Cut() })
 				time.Sleep(200 * time.Millisecond)
 			}
 		},
@@ -228,7 +228,7 @@ func (b *besieged) faults() map[string]func() {
 		"a standby promoted": func() {
 			b.primary.Kill()
 			b.standby.Promote()
-			all(func(link *relay) { link.set(func() { link.to = b.standby.Addr }) })
+			all(func(link *relay) { link.Set(func() { link.To = b.standby.Addr }) })
 			b.primary, b.standby = b.standby, b.standby.Standby(testpostgres.Dir(b.t))
 			time.Sleep(besiegedTTL + time.Second)
 		},

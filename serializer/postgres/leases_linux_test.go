@@ -32,10 +32,10 @@ func TestSessionDeleted(t *testing.T) {
 	gone := open(t, Options{URL: link.url(), TTL: time.Hour})
 	turn, _ := held(t, gone)
 	next := join(t, ready(t, server.URL()))
-	link.set(func() { link.parted = true })
+	link.Set(func() { link.Parted = true })
 	server.Query("orderly", "DELETE FROM orderly_sessions WHERE id = (SELECT session FROM orderly_tickets ORDER BY number LIMIT 1)")
 	nextIn(t, next, time.Now(), wait.Patience)
-	link.cut()
+	link.Cut()
 	turn.Leave()
 }
 
@@ -127,18 +127,18 @@ func TestCloseCancelsNothing(t *testing.T) {
 	link := startRelay(t, server.Addr)
 	e := open(t, Options{URL: link.url(), TTL: time.Minute})
 	enterSoon(t, e)
-	link.set(func() { link.deafens = []byte(`EXECUTE "insert"`) }) // not before: the round of the removal may be under way
+	link.Set(func() { link.Deafens, link.Counts = `EXECUTE "insert"`, "\x00\x00\x00\x10\x04\xd2\x16\x2e" }) // not before: the round of the removal may be under way
 	e.Join(arrivalFor(0), func(serializer.Turn, error) {})
 	wait.Until(t, "a round is under way", func() bool {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone") == "1"
 	})
 	closed, begun := make(chan error), time.Now()
 	go func() { closed <- e.Close() }()
-	cancels := func() (n int) { link.set(func() { n = link.cancels }); return n }
+	cancels := func() (n int) { link.Set(func() { n = link.Count }); return n }
 	if wait.Poll(time.Second, func() bool { return cancels() > 0 }) {
 		t.Error("a request to cancel was sent")
 	}
-	link.set(func() { link.deaf = false })
+	link.Set(func() { link.Deaf = false })
 	silent := time.Since(begun)
 	if err := <-closed; err != nil && silent < 2*time.Second {
 		t.Error(err) // otherwise, this machine was slow, and no answer came in time
@@ -163,12 +163,12 @@ func TestFailoverWithLongLease(t *testing.T) {
 	})
 	standby.Stop()
 	turn, revoked := held(t, open(t, long)) // the standby will not know this
-	link.set(func() { link.parted = true })
+	link.Set(func() { link.Parted = true })
 	primary.Kill()
 	standby.Run()
 	standby.Promote()
-	other.set(func() { other.to = standby.Addr })
-	other.cut()
+	other.Set(func() { other.To = standby.Addr })
+	other.Cut()
 	enterSoon(t, second)
 	if len(revoked) == 0 {
 		t.Error("two were inside")
@@ -193,12 +193,12 @@ func TestSecondLoss(t *testing.T) {
 	})
 	before := number()
 	wait.Until(t, "it knows that", func() bool { return number() != before })
-	links[0].set(func() { links[0].parted = true })
+	links[0].Set(func() { links[0].Parted = true })
 	turn, revoked := held(t, open(t, Options{URL: links[1].url(), TTL: 3 * shortTTL}))
-	links[1].set(func() { links[1].parted = true })
+	links[1].Set(func() { links[1].Parted = true })
 	loses()
-	links[0].cut()
-	links[0].set(func() { links[0].parted = false })
+	links[0].Cut()
+	links[0].Set(func() { links[0].Parted = false })
 	enterSoon(t, first)
 	if len(revoked) == 0 {
 		t.Error("two were inside")
@@ -219,28 +219,28 @@ func TestAnswersLost(t *testing.T) {
 	token, err := strconv.ParseUint(number, 10, 64)
 	must(t, err)
 	must(t, second(other.Queues(t.Context()))) // it is connected
-	link.set(func() { link.loses, link.mute = []byte(`EXECUTE "set evict"`), true })
+	link.Set(func() { link.Loses, link.Mute = `EXECUTE "set evict"`, true })
 	go func() { // the owner obeys before the request is repeated
 		wait.Until(t, "the ticket is out", func() bool {
 			return server.Query("orderly", "SELECT gone FROM orderly_tickets WHERE number = "+number) == "t"
 		})
-		link.cut()
-		link.set(func() { link.mute = false })
+		link.Cut()
+		link.Set(func() { link.Mute = false })
 	}()
 	if err := other.Evict(t.Context(), "a_", token); err == nil || !strings.Contains(err.Error(), "the answer was lost") {
 		t.Error(err)
 	}
-	link.set(func() { link.loses = []byte(`EXECUTE "pause"`) })
+	link.Set(func() { link.Loses = `EXECUTE "pause"` })
 	paused := make(chan error)
 	go func() { paused <- other.Pause(t.Context(), "b_", time.Now().Add(time.Hour)) }()
 	wait.Until(t, "the answer is lost", func() (lost bool) {
-		link.set(func() { lost = link.loses == nil })
+		link.Set(func() { lost = link.Loses == "" })
 		return lost
 	})
-	link.set(func() { link.mute = true })
+	link.Set(func() { link.Mute = true })
 	time.Sleep(5 * time.Second)
-	link.set(func() { link.mute = false })
-	link.cut()
+	link.Set(func() { link.Mute = false })
+	link.Cut()
 	must(t, <-paused)
 	late := server.Query("orderly", "SELECT extract(epoch FROM ends - until) FROM orderly_pauses")
 	if s, err := strconv.ParseFloat(late, 64); err != nil || s > 3 {

@@ -2,7 +2,6 @@ package redis
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,10 +14,8 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testhandover"
 )
-
-// long is for figures and for faults that take their time.
-var long = flag.Bool("long", false, "measure longer")
 
 // Ten thousand wait. A process that comes later learns of all. They enter in order, or
 // their process dies, and all their tickets go.
@@ -29,16 +26,11 @@ func TestTenThousandWaiting(t *testing.T) {
 	engines := opened(t, 2, s.address)
 	holder := enter(t, engines[0])
 	var callers []*caller
-	start := time.Now()
 	for i := range n {
 		callers = append(callers, arrive(engines[i%2], 5*time.Minute))
 	}
 	wait.Until(t, "all wait", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(n+1) })
-	t.Logf("%d tickets after %.2f s", n, time.Since(start).Seconds())
-	start = time.Now()
 	late := join(t, open(t, Options{}, s.address))
-	t.Logf("a process that comes later has a ticket after %.2f s", time.Since(start).Seconds())
-	start = time.Now()
 	holder.turn.Leave()
 	var tokens []uint64
 	for _, c := range callers {
@@ -53,7 +45,6 @@ func TestTenThousandWaiting(t *testing.T) {
 		must(t, c.err)
 		tokens = append(tokens, c.turn.Token())
 	}
-	t.Logf("all have entered after %.2f s", time.Since(start).Seconds())
 	slices.SortFunc(callers, func(a, b *caller) int { return a.entered.Compare(b.entered) })
 	if slices.Sort(tokens); len(slices.Compact(tokens)) != n+1 || late.turn.Token() != tokens[n] || late.turn.Position() != n+1 {
 		t.Errorf("%d tokens; the last one has %d of %d, %d ahead", len(tokens), late.turn.Token(), tokens[n], late.turn.Position())
@@ -94,7 +85,7 @@ func TestManyLists(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	slow, fast := opened(t, 1, link.Addr().String())[0], opened(t, 1, s.address)[0]
+	slow, fast := opened(t, 1, link.Addr)[0], opened(t, 1, s.address)[0]
 	holder := enter(t, slow)
 	link.slow(200 * time.Millisecond)
 	before, end := calls(t, s), time.Now().Add(2*ttl)
@@ -126,53 +117,22 @@ func TestManyLists(t *testing.T) {
 	}
 }
 
-// figures are the results of a measurement.
-func figures(times []time.Duration, total time.Duration) string {
-	if len(times) == 0 {
-		return "none"
-	}
-	slices.Sort(times)
-	return fmt.Sprintf("%6d, median %6d µs, 99th percentile %6d µs, %6.0f/s", len(times),
-		times[len(times)/2].Microseconds(), times[len(times)*99/100].Microseconds(), float64(len(times))/total.Seconds())
-}
-
-// TestHandOver prints how long nobody is inside while others wait, beside a bare write of
-// the same server in the same run, and how many commands a turn takes.
-func TestHandOver(t *testing.T) {
-	d := 300 * time.Millisecond
-	if *long {
-		d = 10 * time.Second
-	}
-	s := startServer(t, "--appendonly", "yes")
-	for _, stay := range []time.Duration{0, time.Millisecond} {
-		t.Logf("%-45s %s", fmt.Sprintf("one write, each after %s", stay), writes(t, s, stay, d))
-		for _, c := range []struct{ processes, callers int }{{1, 8}, {2, 2}, {2, 8}, {8, 8}} {
-			engines := opened(t, c.processes, s.address)
-			before := calls(t, s)
-			times, total := handOvers(t, engines, c.callers, stay, d)
-			t.Logf("%-45s %s; %.2f scripts a turn", fmt.Sprintf("%d callers in %d processes, %s inside", c.callers, c.processes, stay),
-				figures(times, total), float64(calls(t, s)-before)/float64(len(times)))
-			for _, e := range engines {
-				must(t, e.Close())
-			}
-		}
-	}
-}
-
-// writes measures single writes.
-func writes(t *testing.T, s *server, pause, d time.Duration) string {
-	t.Helper()
+// How long nobody is inside while others wait, beside a bare write of the same server.
+func BenchmarkHandOver(b *testing.B) {
+	s := startServer(b, "--appendonly", "yes")
 	c := redis.NewClient(&redis.Options{Addr: s.address})
 	defer c.Close()
-	var times []time.Duration
-	start := time.Now()
-	for time.Since(start) < d {
-		time.Sleep(pause)
-		before := time.Now()
-		must(t, c.Set(context.Background(), "key", "value", 0).Err())
-		times = append(times, time.Since(before))
+	for _, hold := range []time.Duration{0, time.Millisecond} {
+		testhandover.Run(b, fmt.Sprintf("hold=%s/write", hold), 1, hold, func(ctx context.Context, _ int) (func(), error) {
+			return func() {}, c.Set(ctx, "key", "value", 0).Err()
+		})
+		for _, processes := range []int{1, 2, 8} {
+			engines := opened(b, processes, s.address)
+			testhandover.Run(b, fmt.Sprintf("hold=%s/processes=%d", hold, processes), 8, hold, func(ctx context.Context, i int) (func(), error) {
+				return testhandover.Enter(ctx, engines[i%processes], serializer.Arrival{Queue: "a_"})
+			})
+		}
 	}
-	return figures(times, time.Since(start))
 }
 
 // calls counts the scripts that the server has run.
@@ -182,36 +142,4 @@ func calls(t *testing.T, s *server) (n int) {
 	_, err := fmt.Sscanf(infoValue(info, "cmdstat_evalsha"), "calls=%d", &n)
 	must(t, err)
 	return n
-}
-
-// handOvers has callers take turns, and measures the time between two.
-func handOvers(t *testing.T, engines []*serializer.Engine, callers int, stay, d time.Duration) (times []time.Duration, total time.Duration) {
-	var inside sync.Mutex
-	var left time.Time
-	var group sync.WaitGroup
-	start := time.Now()
-	for i := range callers {
-		group.Go(func() {
-			for time.Since(start) < d {
-				turn, err := engines[i%len(engines)].Enter(context.Background(), serializer.Arrival{Queue: "a_"})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !inside.TryLock() {
-					t.Error("two are inside")
-					return
-				}
-				if !left.IsZero() {
-					times = append(times, time.Since(left))
-				}
-				time.Sleep(stay)
-				left = time.Now()
-				inside.Unlock()
-				turn.Leave()
-			}
-		})
-	}
-	group.Wait()
-	return times, time.Since(start)
 }

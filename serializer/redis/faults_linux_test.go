@@ -97,7 +97,7 @@ func TestProcessDiesSlowLink(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	e := opened(t, 1, link.Addr().String())[0]
+	e := opened(t, 1, link.Addr)[0]
 	cmd, _ := startHolder(t, s.address)
 	next := join(t, e)
 	link.slow(500 * time.Millisecond)
@@ -225,7 +225,7 @@ func TestSlowSecondMaster(t *testing.T) {
 	t.Parallel()
 	master, other := startServer(t), startServer(t)
 	link := startRelay(t, other.address)
-	st := openStore(t, Options{TTL: 10 * time.Second}, master.address, link.Addr().String())
+	st := openStore(t, Options{TTL: 10 * time.Second}, master.address, link.Addr)
 	t.Cleanup(func() { st.Close() })
 	link.slow(requestTime * 3 / 5)
 	wait.Until(t, "the second master is noticed", func() bool {
@@ -348,7 +348,7 @@ func TestElsewhere(t *testing.T) {
 				enterSoon(t, opened(t, 1, other.address)[0])
 			}
 			link := startRelay(t, s.address)
-			stays, moved := opened(t, 1, s.address)[0], opened(t, 1, link.Addr().String())[0]
+			stays, moved := opened(t, 1, s.address)[0], opened(t, 1, link.Addr)[0]
 			enterSoon(t, moved) // more than a second after the other server was started
 			holder := enter(t, stays)
 			link.lead(other.address)
@@ -476,7 +476,7 @@ func TestLostAnswers(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	e := open(t, Options{TTL: time.Minute}, link.Addr().String())
+	e := open(t, Options{TTL: time.Minute}, link.Addr)
 	must(t, queues(e))
 	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for a minute
 	for i := range 5 {
@@ -508,7 +508,7 @@ func TestLeavesBeforeRepetition(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	e := open(t, Options{TTL: time.Minute}, link.Addr().String())
+	e := open(t, Options{TTL: time.Minute}, link.Addr)
 	must(t, queues(e))
 	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for a minute
 	for range 5 {
@@ -535,7 +535,7 @@ func TestAnswerLostAfterPublication(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	engines := opened(t, 2, link.Addr().String())
+	engines := opened(t, 2, link.Addr)
 	enter(t, engines[0])
 	waiter := join(t, engines[0])
 	link.lose("\r\ne\r\n")
@@ -583,7 +583,7 @@ func TestOlderState(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	late, e := open(t, Options{}, link.Addr().String()), open(t, Options{}, s.address)
+	late, e := open(t, Options{}, link.Addr), open(t, Options{}, s.address)
 	enterSoon(t, late)
 	must(t, queues(e))
 	wait.Until(t, "no ticket is left", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(0) })
@@ -606,7 +606,7 @@ func TestGapInLog(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	engines := []*serializer.Engine{open(t, Options{TTL: time.Hour}, link.Addr().String()), open(t, Options{TTL: time.Hour}, s.address)}
+	engines := []*serializer.Engine{open(t, Options{TTL: time.Hour}, link.Addr), open(t, Options{TTL: time.Hour}, s.address)}
 	must(t, queues(engines[0]))
 	must(t, queues(engines[1]))
 	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for an hour
@@ -643,7 +643,7 @@ func TestConnectionsCut(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	engines := opened(t, 2, link.Addr().String())
+	engines := opened(t, 2, link.Addr)
 	holder, waiter := enter(t, engines[0]), join(t, engines[1])
 	for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 		link.cut()
@@ -661,7 +661,7 @@ func TestFailoverAndBack(t *testing.T) {
 	t.Parallel()
 	master, replica := startServer(t), startServer(t)
 	link, late := startRelay(t, master.address), startRelay(t, master.address)
-	a, b := open(t, Options{}, link.Addr().String()), open(t, Options{}, late.Addr().String())
+	a, b := open(t, Options{}, link.Addr), open(t, Options{}, late.Addr)
 	enterSoon(t, a)
 	enterSoon(t, b)
 	follow(t, replica, master)
@@ -689,7 +689,7 @@ func TestMissesTooMuch(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := startRelay(t, s.address)
-	late, busy := open(t, Options{TTL: time.Hour}, link.Addr().String()), open(t, Options{TTL: time.Hour}, s.address)
+	late, busy := open(t, Options{TTL: time.Hour}, link.Addr), open(t, Options{TTL: time.Hour}, s.address)
 	must(t, queues(late))
 	must(t, queues(busy))
 	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for an hour

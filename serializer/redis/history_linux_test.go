@@ -204,7 +204,7 @@ func TestHistories(t *testing.T) {
 	for range 3 {
 		link := startRelay(t, s.address)
 		links = append(links, link)
-		engines = append(engines, open(t, Options{}, link.Addr().String()))
+		engines = append(engines, open(t, Options{}, link.Addr))
 	}
 	rounds, total, refused, stalled, seen := 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {

@@ -6,8 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // server is a redis-server in a process of its own.
@@ -92,129 +91,19 @@ func (s *server) do(args ...any) any {
 }
 
 // relay is a link to a server that can be parted and cut.
-type relay struct {
-	net.Listener
-	to string
-
-	mu     sync.Mutex
-	parted bool          // no answer comes through
-	delay  time.Duration // of answers
-	loses  string        // the answer to the next request with this text is lost, with the connection
-	healed *sync.Cond
-	conns  map[net.Conn]bool
-}
+type relay struct{ *testrelay.Relay }
 
 func startRelay(t testing.TB, to string) *relay {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	r := &relay{Listener: l, to: to, conns: make(map[net.Conn]bool)}
-	r.healed = sync.NewCond(&r.mu)
-	go r.serve()
-	t.Cleanup(func() {
-		l.Close()
-		r.part(false)
-		r.cut()
-	})
-	return r
-}
-
-func (r *relay) serve() {
-	for {
-		client, err := r.Accept()
-		if err != nil {
-			return
-		}
-		r.mu.Lock()
-		to := r.to
-		r.mu.Unlock()
-		server, err := net.Dial("tcp", to)
-		if err != nil {
-			client.Close()
-			continue
-		}
-		r.mu.Lock()
-		r.conns[client], r.conns[server] = true, true
-		r.mu.Unlock()
-		go r.request(server, client)
-		go r.answer(client, server)
-	}
-}
-
-// lead has new connections go elsewhere, and cuts those that are open.
-func (r *relay) lead(to string) {
-	r.mu.Lock()
-	r.to = to
-	r.mu.Unlock()
-	r.cut()
-}
-
-// request passes requests on.
-func (r *relay) request(server, client net.Conn) {
-	defer server.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := client.Read(buffer)
-		r.mu.Lock()
-		lost := r.loses != "" && strings.Contains(string(buffer[:n]), r.loses)
-		if lost {
-			r.loses = ""
-			client.Close()
-		}
-		r.mu.Unlock()
-		if _, failed := server.Write(buffer[:n]); failed != nil || err != nil && !lost {
-			return
-		}
-	}
-}
-
-// lose has the answer to the next request get lost that has a text.
-func (r *relay) lose(text string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.loses = text
-}
-
-// answer passes answers on.
-func (r *relay) answer(client, server net.Conn) {
-	defer client.Close()
-	buffer := make([]byte, 64<<10)
-	for {
-		n, err := server.Read(buffer)
-		r.mu.Lock()
-		for r.parted {
-			r.healed.Wait()
-		}
-		delay := r.delay
-		r.mu.Unlock()
-		time.Sleep(delay)
-		if _, failed := client.Write(buffer[:n]); failed != nil || err != nil {
-			return
-		}
-	}
+	return &relay{testrelay.Start(t, to)}
 }
 
 // part keeps answers back, or lets them through again. Requests get through.
-func (r *relay) part(parted bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.parted = parted
-	r.healed.Broadcast()
-}
+func (r *relay) part(parted bool) { r.Set(func() { r.Deaf = parted }) }
 
-// slow delays each answer.
-func (r *relay) slow(delay time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.delay = delay
-}
+// slow delays each answer, and lose loses that to the next request with a text.
+func (r *relay) slow(delay time.Duration) { r.Set(func() { r.Delay = delay }) }
+func (r *relay) lose(text string)         { r.Set(func() { r.Loses = text }) }
 
-// cut closes all connections.
-func (r *relay) cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		c.Close()
-	}
-	clear(r.conns)
-}
+func (r *relay) lead(to string) { r.Lead(to) }
+func (r *relay) cut()           { r.Cut() }

@@ -4,7 +4,7 @@
 //	go test ./...                                                # everything that this user may do
 //	go test -run TestFaults -v -timeout 30m . -long              # longer, with all faults
 //	go test -run TestHistories -v -timeout 60m . -for 30m        # histories of lock, token and register
-//	go test -run TestHandOver -v -timeout 20m . -long            # figures beside a put and beside concurrency.Mutex
+//	go test -run - -bench HandOver -timeout 20m .                # figures beside a put and beside concurrency.Mutex
 //
 // The tests of faults put members and processes into network namespaces, which
 // needs root and iproute2; without these, the tests are skipped. Some need the
@@ -32,8 +32,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// long is for figures and for faults that take their time.
-var long = flag.Bool("long", false, "measure longer and with more faults")
+// long is for faults that take their time.
+var long = flag.Bool("long", false, "with more faults")
 
 func TestMain(m *testing.M) {
 	wait.InParallel()

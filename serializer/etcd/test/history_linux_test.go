@@ -86,11 +86,11 @@ func (b *besieged) faults() map[string]func(pause func(time.Duration)) {
 		"a process led to an empty cluster": func(pause func(time.Duration)) {
 			links := b.links[rand.IntN(3)]
 			for _, link := range links {
-				link.lead(b.t, b.other.URL)
+				link.lead(b.other.URL)
 			}
 			pause(2*besiegedTTL + time.Second)
 			for i, link := range links {
-				link.lead(b.t, b.trio.endpoints[i])
+				link.lead(b.trio.endpoints[i])
 			}
 		},
 		"a process cut off from one member": func(pause func(time.Duration)) {

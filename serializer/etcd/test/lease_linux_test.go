@@ -129,7 +129,7 @@ func TestSlowLink(t *testing.T) {
 	t.Parallel()
 	m := testetcd.Start(t)
 	link := startRelay(t, m.URL)
-	link.slow(50 * time.Millisecond)
+	link.slow(100 * time.Millisecond)
 	var all crowd
 	for _, url := range []string{link.url(), m.URL} {
 		all.comes(open(t, etcd.Options{}, url), 4, 10, 0, 0)

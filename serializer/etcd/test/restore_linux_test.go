@@ -121,7 +121,7 @@ func TestElsewhere(t *testing.T) {
 			stays, moved := open(t, options, m.URL), open(t, options, link.url())
 			enterSoon(t, moved, "a_")
 			turn, revoked := held(t, stays, "a_")
-			link.lead(t, other.URL)
+			link.lead(other.URL)
 			var err error
 			for end := time.Now().Add(3 * options.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 				if _, err = moved.Enter(t.Context(), arrivalFor(5*time.Second, "a_")); err == nil {
@@ -135,7 +135,7 @@ func TestElsewhere(t *testing.T) {
 				t.Error(<-revoked)
 			}
 			turn.Leave()
-			link.lead(t, m.URL)
+			link.lead(m.URL)
 			enterSoon(t, moved, "a_")
 		})
 	}

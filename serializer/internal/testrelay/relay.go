@@ -1,0 +1,165 @@
+// Package testrelay is a link between a store and its server that a test slows, holds and cuts.
+package testrelay
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Relay is a link to a server. Its faults are changed by Set.
+type Relay struct {
+	Addr string // for clients
+
+	To     string        // where new connections lead
+	Parted bool          // nothing comes through
+	Deaf   bool          // no answer comes through
+	Mute   bool          // nothing comes through new connections
+	Most   int           // the longest message that comes through, in bytes; 0 is any
+	Delay  time.Duration // of answers
+
+	Loses   string // the answer to the next request with this text is lost, with the connection
+	Deafens string // with the next request with this text, the link becomes deaf
+	Counts  string // requests with this text are counted
+	Count   int
+
+	listener net.Listener
+	mu       sync.Mutex
+	changed  *sync.Cond
+	conns    map[net.Conn]bool
+}
+
+// Start makes a link to an address until the end of the test.
+func Start(t testing.TB, to string) *Relay {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Relay{Addr: listener.Addr().String(), To: to, listener: listener, conns: make(map[net.Conn]bool)}
+	r.changed = sync.NewCond(&r.mu)
+	go r.serve()
+	t.Cleanup(func() {
+		listener.Close()
+		r.Set(func() { r.Parted, r.Deaf, r.Most = false, false, 0 })
+		r.Cut()
+	})
+	return r
+}
+
+// Set changes what happens to what passes.
+func (r *Relay) Set(change func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	change()
+	r.changed.Broadcast()
+}
+
+// Cut closes all connections.
+func (r *Relay) Cut() {
+	r.Set(func() {
+		for conn := range r.conns {
+			conn.Close()
+		}
+		clear(r.conns)
+	})
+}
+
+// Lead has new connections go elsewhere, and cuts those that are open.
+func (r *Relay) Lead(to string) {
+	r.Set(func() { r.To = to })
+	r.Cut()
+}
+
+func (r *Relay) serve() {
+	for {
+		client, err := r.listener.Accept()
+		if err != nil {
+			return
+		}
+		var to string
+		r.Set(func() {
+			if r.conns[client] = true; !r.Mute {
+				to = r.To
+			}
+		})
+		if to == "" {
+			continue
+		}
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		r.Set(func() { r.conns[server] = true })
+		lost := new(atomic.Bool)
+		go r.copy(server, client, false, lost)
+		go r.copy(client, server, true, lost)
+	}
+}
+
+// packet is data that has been on the way since it was read.
+type packet struct {
+	data []byte
+	read time.Time
+}
+
+func (r *Relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
+	packets := make(chan packet, 1024)
+	go func() {
+		defer close(packets)
+		for {
+			buffer := make([]byte, 64<<10)
+			n, err := from.Read(buffer)
+			if n > 0 {
+				packets <- packet{buffer[:n], time.Now()}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer func() {
+		to.Close()
+		from.Close()
+		for range packets { // until the reader has ended, too
+		}
+	}()
+	for p := range packets {
+		if !r.pass(p, answers, lost) {
+			return
+		}
+		if _, err := to.Write(p.data); err != nil {
+			return
+		}
+	}
+}
+
+// pass waits until data may come through. It returns false for an answer that is lost.
+func (r *Relay) pass(p packet, answer bool, lost *atomic.Bool) bool {
+	r.mu.Lock()
+	for r.Parted || answer && r.Deaf || r.Most > 0 && len(p.data) > r.Most {
+		r.changed.Wait()
+	}
+	has := func(text string) bool { return !answer && text != "" && bytes.Contains(p.data, []byte(text)) }
+	if has(r.Counts) {
+		r.Count++
+	}
+	if has(r.Deafens) {
+		r.Deaf, r.Deafens = true, ""
+	}
+	if has(r.Loses) {
+		r.Loses = ""
+		lost.Store(true)
+	}
+	delay := r.Delay
+	r.mu.Unlock()
+	if !answer {
+		return true
+	}
+	time.Sleep(time.Until(p.read.Add(delay)))
+	return !lost.Load()
+}
