@@ -30,7 +30,7 @@ const (
 	wait = "median ms"
 	late = "p99 ms"
 	work = "processor µs" // of the server's process, for a request
-	gap  = "gap µs"       // from the end of a visit upstream to the begin of the next, median
+	gap  = "gap µs"       // from the end of a request upstream to the begin of the next, median
 	turn = "turn µs"      // the queue's part of it: from the return of the next handlers to their next call
 )
 
@@ -78,14 +78,14 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 		return c.gauge(ctx, r)
 	}
 	r.url += c.upstream.Path(at.Hold)
-	if _, err := c.upstream.Visits(); err != nil { // of earlier runs
+	if _, err := c.upstream.Hits(); err != nil { // of earlier runs
 		return nil, err
 	}
 	values, err := c.gauge(ctx, r)
 	if err != nil {
 		return nil, err
 	}
-	visits, err := c.upstream.Visits()
+	hits, err := c.upstream.Hits()
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	if err != nil {
 		return nil, err
 	}
-	if gaps := server.Gaps(visits); who.serial && len(gaps) > 0 {
+	if gaps := server.Gaps(hits); who.serial && len(gaps) > 0 {
 		values[gap] = figures.Quantile(gaps, 0.5) / 1e3
 		if len(stamps) > 1 {
 			values[turn] = figures.Quantile(server.Gaps(stamps), 0.5) / 1e3
@@ -139,7 +139,7 @@ func caddies(program, upstream, php string) []contestant {
 	return all
 }
 
-// stamped are Caddys that also note the visits to the handlers after their queue.
+// stamped are Caddys that also note the requests at the handlers after their queue.
 func stamped(all []contestant) []contestant {
 	for i := range all {
 		all[i].config.Stamped = all[i].serial

@@ -57,7 +57,7 @@ func TestUploads(t *testing.T) {
 					c.WantNever(name)
 					return
 				}
-				if v := c.Visit(name); v.Body != string(body) {
+				if v := c.Hit(name); v.Body != string(body) {
 					t.Errorf("%s: the upstream got %d bytes, or others", name, len(v.Body))
 				}
 			})
@@ -90,8 +90,8 @@ func (c *caddy) wantReceived(conn io.ReadWriter, name, rest string, size int) {
 	c.t.Helper()
 	_, err := io.WriteString(conn, rest)
 	check(c.t, err)
-	if got := answerOf(c.t, conn); got != http.StatusOK || len(c.Visit(name).Body) != size {
-		c.t.Errorf("answered %d, the upstream got %v", got, c.Visit(name))
+	if got := answerOf(c.t, conn); got != http.StatusOK || len(c.Hit(name).Body) != size {
+		c.t.Errorf("answered %d, the upstream got %v", got, c.Hit(name))
 	}
 }
 
@@ -238,7 +238,7 @@ func TestExpectContinue(t *testing.T) {
 		for _, size := range []int{100, 1 << 20} {
 			name := fmt.Sprint("size", size)
 			do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect", "100-continue").Want(t, http.StatusOK)
-			if got := len(c.Visit(name).Body); got != size {
+			if got := len(c.Hit(name).Body); got != size {
 				t.Errorf("the upstream got %d bytes, want %d", got, size)
 			}
 		}
@@ -300,7 +300,7 @@ func TestBodiesBehind(t *testing.T) {
 			post("/limited?name=limited").Want(t, limited)
 			name := fmt.Sprintf("buffered%d,%t", size, chunked)
 			post("/buffered?name="+name).Want(t, http.StatusOK)
-			if v := c.Visit(name); len(v.Body) != size {
+			if v := c.Hit(name); len(v.Body) != size {
 				t.Errorf("the upstream got %d bytes of %d", len(v.Body), size)
 			}
 		}
@@ -424,7 +424,7 @@ func TestErrorRouteReadsBodyAfterNestedTurns(t *testing.T) {
 	for i := range 20 { // it was a race
 		name := fmt.Sprint(i)
 		do(newClient(t, "1.1"), "POST", c.url+"/?name="+name, body).Want(t, http.StatusOK)
-		if got := c.Visit(name).Body; got != body {
+		if got := c.Hit(name).Body; got != body {
 			t.Fatalf("request %d: %d bytes arrived", i, len(got))
 		}
 	}

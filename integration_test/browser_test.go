@@ -183,8 +183,8 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	return json.Unmarshal(r.Result, result)
 }
 
-// visit goes to an address and waits until the page is there.
-func (b *browser) visit(url string) {
+// open goes to an address and waits until the page is there.
+func (b *browser) open(url string) {
 	b.t.Helper()
 	var answer struct{ ErrorText string }
 	b.call("Page.navigate", map[string]any{"url": url}, &answer)

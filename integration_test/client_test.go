@@ -91,8 +91,8 @@ func (c *caddy) holder(t testing.TB) <-chan testcaddy.Answer {
 	t.Helper()
 	for end := time.Now().Add(wait.Patience); time.Now().Before(end); {
 		answer := c.getting("/?name=holder&gate")
-		wait.Until(t, "the holder is inside, or refused", func() bool { return c.Visit("holder") != nil || len(answer) > 0 })
-		if c.Visit("holder") != nil {
+		wait.Until(t, "the holder is inside, or refused", func() bool { return c.Hit("holder") != nil || len(answer) > 0 })
+		if c.Hit("holder") != nil {
 			return answer
 		}
 	}

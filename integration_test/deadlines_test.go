@@ -49,7 +49,7 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 				time.Sleep(timeout + timeout/2)
 				other.release(holder)
 				c.wantServed(answer)
-				if got := len(c.Visit("waiter").Body); got != len(body) {
+				if got := len(c.Hit("waiter").Body); got != len(body) {
 					t.Errorf("the upstream got %d bytes, want %d", got, len(body))
 				}
 			})

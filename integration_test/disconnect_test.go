@@ -39,10 +39,10 @@ func TestClientHangsUpInside(t *testing.T) {
 		bothVersions(t, func(t *testing.T, client *http.Client) {
 			t.Parallel()
 			c := start(t, setup{tls: true, site: behindQueue(test.option)})
-			hangUpAfterTenth(t, client, c.url+"/?name=first&"+test.query, func() bool { return c.Visit("first") != nil })
+			hangUpAfterTenth(t, client, c.url+"/?name=first&"+test.query, func() bool { return c.Hit("first") != nil })
 			c.get("/?name=second").Want(t, http.StatusOK)
 			<-c.AwaitEntry("first").Gone
-			first := c.Visit("first")
+			first := c.Hit("first")
 			finished := !first.Cancelled && first.Left.Sub(first.Entered) >= time.Second
 			if finished == (test.query == "gate") {
 				t.Errorf("%s: the request behind was cancelled: %t, after %v", test.option, first.Cancelled, first.Left.Sub(first.Entered))

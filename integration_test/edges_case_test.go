@@ -46,7 +46,7 @@ type edgeClient struct {
 	Cut     int    // after so many bytes, the body stops
 	Pause   int    // for so long; 0 is for good
 	Garbage bool   // at the cut it sends what is no chunk, and waits for the answer
-	HangUp  string // at a time, when it visits the upstream, or does so from an "error visit"
+	HangUp  string // at a time, when it reaches the upstream, or does so from an "error hit"
 	After   int    // and so much later
 	Reset   bool   // it hangs up with a reset
 	Read    string // of the answer: slow, never, or as it comes
@@ -54,7 +54,7 @@ type edgeClient struct {
 	Steps   []edgeStep
 }
 
-// edgeStep is what the upstream does with one visit of a request. It may fail (answer 503),
+// edgeStep is what the upstream does with one hit of a request. It may fail (answer 503),
 // break the connection instead of answering, or after half of the answer, send some hundred
 // kilobytes, stream more than all buffers take, or send events that never end.
 type edgeStep struct {

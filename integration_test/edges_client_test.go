@@ -27,14 +27,14 @@ type edgeAnswer struct {
 	ended   time.Time
 }
 
-// edgeVisitor sends requests on one connection, and reads the answers.
-type edgeVisitor struct {
+// edgeCaller sends requests on one connection, and reads the answers.
+type edgeCaller struct {
 	edgeClient
 	*edgeAnswer
 	addr      string
 	conn      *net.TCPConn
 	transport *http.Transport
-	arrived   <-chan *edgeVisit
+	arrived   <-chan *edgeHit
 	gone      chan struct{} // closed when the client has hung up
 	over      chan struct{} // closed when it has its answer
 }
@@ -46,7 +46,7 @@ func (c edgeClient) run(name, addr string, u *edgeUpstream) *edgeAnswer {
 	if err != nil {
 		return &edgeAnswer{request: name, client: c, err: err}
 	}
-	v := &edgeVisitor{edgeClient: c, addr: addr, conn: conn.(*net.TCPConn)}
+	v := &edgeCaller{edgeClient: c, addr: addr, conn: conn.(*net.TCPConn)}
 	if c.Read == "never" {
 		_ = v.conn.SetReadBuffer(4 << 10)
 	}
@@ -74,7 +74,7 @@ func (c edgeClient) run(name, addr string, u *edgeUpstream) *edgeAnswer {
 	return v.edgeAnswer
 }
 
-func (v *edgeVisitor) exchange(ctx context.Context, helpers *sync.WaitGroup) error {
+func (v *edgeCaller) exchange(ctx context.Context, helpers *sync.WaitGroup) error {
 	req, err := http.NewRequestWithContext(ctx, v.Method, "http://"+v.addr+v.Path, http.NoBody)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (v *edgeVisitor) exchange(ctx context.Context, helpers *sync.WaitGroup) err
 	return v.read(resp.Body)
 }
 
-func (v *edgeVisitor) sendBody(w io.Writer) error {
+func (v *edgeCaller) sendBody(w io.Writer) error {
 	body := bytes.Repeat([]byte("x"), v.Body)
 	if 0 < v.Cut && v.Cut < v.Body {
 		if _, err := w.Write(body[:v.Cut]); err != nil {
@@ -132,7 +132,7 @@ func (v *edgeVisitor) sendBody(w io.Writer) error {
 	return err
 }
 
-func (v *edgeVisitor) read(answer io.Reader) error {
+func (v *edgeCaller) read(answer io.Reader) error {
 	if v.Read == "never" {
 		<-v.gone
 	}
@@ -151,7 +151,7 @@ func (v *edgeVisitor) read(answer io.Reader) error {
 }
 
 // hangUpInTime hangs up when the client should. It returns when the client has ended.
-func (v *edgeVisitor) hangUpInTime(hangUp func()) {
+func (v *edgeCaller) hangUpInTime(hangUp func()) {
 	latest := time.After(cmp.Or(ms(v.Limit), wait.Patience))
 	var due <-chan time.Time
 	if v.HangUp == "time" {
@@ -159,8 +159,8 @@ func (v *edgeVisitor) hangUpInTime(hangUp func()) {
 	}
 	for waits := true; waits; {
 		select {
-		case visit := <-v.arrived:
-			if v.HangUp == "visit" || v.HangUp == "error visit" && visit.inErrorRoute() {
+		case hit := <-v.arrived:
+			if v.HangUp == "hit" || v.HangUp == "error hit" && hit.inErrorRoute() {
 				due = time.After(ms(v.After))
 			}
 		case <-due:

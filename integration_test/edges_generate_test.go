@@ -167,8 +167,8 @@ func (g *edgeGenerator) client() edgeClient {
 	}
 	switch chosen := g.IntN(100); {
 	case chosen < 36:
-		c.HangUp, c.After = pick(g, "time", "visit", "error visit"), g.IntN(300)
-		c.Fail = c.Fail || c.HangUp == "error visit"
+		c.HangUp, c.After = pick(g, "time", "hit", "error hit"), g.IntN(300)
+		c.Fail = c.Fail || c.HangUp == "error hit"
 	case chosen < 56:
 		g.cut(&c)
 	case chosen < 70:
@@ -178,7 +178,7 @@ func (g *edgeGenerator) client() edgeClient {
 		c.Steps = []edgeStep{{Work: 20, Do: "some"}}
 	case chosen < 84:
 		c.Steps = []edgeStep{{Work: 20, Do: "events"}}
-		c.HangUp, c.After, c.Limit = "visit", 50+g.IntN(300), 1500
+		c.HangUp, c.After, c.Limit = "hit", 50+g.IntN(300), 1500
 	}
 	return c
 }
@@ -198,7 +198,7 @@ func (g *edgeGenerator) cut(c *edgeClient) {
 	case g.chance(0.2):
 		c.Garbage, c.Chunked, c.HTTP2 = true, true, false
 	default:
-		c.HangUp, c.After, c.Limit = pick(g, "time", "visit"), g.IntN(400), 1200
+		c.HangUp, c.After, c.Limit = pick(g, "time", "hit"), g.IntN(400), 1200
 	}
 }
 

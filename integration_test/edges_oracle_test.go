@@ -24,7 +24,7 @@ var farFuture = time.Unix(math.MaxInt32, 0)
 type edgeHistory struct {
 	c       *edgeCase
 	answers map[string]*edgeAnswer // by request
-	visits  []*edgeVisit
+	hits    []*edgeHit
 	found   []*violation
 }
 
@@ -37,9 +37,9 @@ func (h *edgeHistory) violated(kind, format string, args ...any) {
 	h.found = append(h.found, &violation{kind, fmt.Sprintf(format, args...)})
 }
 
-// edgeStay is a visit with the turns that it is part of.
-type edgeStay struct {
-	*edgeVisit
+// edgeSpan is a hit with the turns that it is part of.
+type edgeSpan struct {
+	*edgeHit
 	answer *edgeAnswer
 	turns  []edgeTurn
 	short  bool      // the upstream may get less of a body than was announced to it
@@ -55,13 +55,13 @@ type edgeTurn struct {
 	waited time.Duration
 }
 
-// edgeHold is a stay, as one of its queues sees it.
+// edgeHold is a span, as one of its queues sees it.
 type edgeHold struct {
-	*edgeStay
+	*edgeSpan
 	edgeTurn
 }
 
-func (s *edgeStay) String() string {
+func (s *edgeSpan) String() string {
 	text := fmt.Sprintf("%s %v", s.request, s.trail)
 	events := map[string]time.Time{"left": s.left, "cancelled": s.cancelled, "client hung up": s.answer.hungUp}
 	for name, when := range events {
@@ -75,14 +75,14 @@ func (s *edgeStay) String() string {
 // judge finds the broken promises of a case, the gravest first.
 func (h *edgeHistory) judge() {
 	holds := make([][]edgeHold, len(h.c.Queues))
-	var stays []*edgeStay
-	for _, v := range h.visits {
+	var spans []*edgeSpan
+	for _, v := range h.hits {
 		a := h.answers[v.request]
 		if a == nil {
 			continue
 		}
-		s := &edgeStay{edgeVisit: v, answer: a}
-		stays = append(stays, s)
+		s := &edgeSpan{edgeHit: v, answer: a}
+		spans = append(spans, s)
 		h.follow(s)
 		h.measure(s)
 		for _, t := range s.turns {
@@ -94,7 +94,7 @@ func (h *edgeHistory) judge() {
 	for _, holds := range holds {
 		h.checkQueue(holds)
 	}
-	for _, s := range stays {
+	for _, s := range spans {
 		h.checkBody(s)
 		h.checkEnd(s)
 	}
@@ -103,9 +103,9 @@ func (h *edgeHistory) judge() {
 	}
 }
 
-// follow reads the marks of a visit: which lines of the configuration the request has
+// follow reads the marks of a hit: which lines of the configuration the request has
 // passed, and what these did. Turns end before the error routes begin.
-func (h *edgeHistory) follow(s *edgeStay) {
+func (h *edgeHistory) follow(s *edgeSpan) {
 	off, tokens, refusedBy := false, []string{""}, -1
 	for _, mark := range s.trail {
 		if mark == "off" {
@@ -152,10 +152,10 @@ func (h *edgeHistory) follow(s *edgeStay) {
 	}
 }
 
-// measure determines how long a visit must be protected. If it may be cancelled, the turn
+// measure determines how long a hit must be protected. If it may be cancelled, the turn
 // may be handed on before the upstream notices that, and even before it notices the
 // request.
-func (h *edgeHistory) measure(s *edgeStay) {
+func (h *edgeHistory) measure(s *edgeSpan) {
 	s.short = h.lacksBody(s)
 	s.mayEnd, s.until = h.end(s), s.left
 	switch cancelled := !s.cancelled.IsZero(); {
@@ -171,8 +171,8 @@ func (h *edgeHistory) measure(s *edgeStay) {
 func lastOf(times ...time.Time) time.Time  { return slices.MaxFunc(times, time.Time.Compare) }
 func firstOf(times ...time.Time) time.Time { return slices.MinFunc(times, time.Time.Compare) }
 
-// end is the time from which a visit may be cancelled, and its turns may end.
-func (h *edgeHistory) end(s *edgeStay) time.Time {
+// end is the time from which a hit may be cancelled, and its turns may end.
+func (h *edgeHistory) end(s *edgeSpan) time.Time {
 	a, end := s.answer, farFuture
 	withClient := true
 	for _, t := range s.turns {
@@ -194,7 +194,7 @@ func (h *edgeHistory) end(s *edgeStay) time.Time {
 // lacksBody reports whether the upstream may get less of the body than was announced to
 // it, and take that for a cancellation. That is so for bodies that break off while they
 // stream. And Caddy cannot send a body twice.
-func (h *edgeHistory) lacksBody(s *edgeStay) bool {
+func (h *edgeHistory) lacksBody(s *edgeSpan) bool {
 	a := s.answer
 	refused := strings.Contains(strings.Join(s.trail, " "), "!413")
 	if a.client.Body == 0 || s.number > 0 || refused {
@@ -219,16 +219,16 @@ func (h *edgeHistory) checkQueue(holds []edgeHold) {
 			switch {
 			case o.answer == s.answer:
 			case o.token == s.token && s.token > 0:
-				h.violated("token twice", "%v and %v", o.edgeStay, s.edgeStay)
+				h.violated("token twice", "%v and %v", o.edgeSpan, s.edgeSpan)
 			case o.token > s.token && !sideBySide:
-				h.violated("out of order", "%v came after %v", s.edgeStay, o.edgeStay)
+				h.violated("out of order", "%v came after %v", s.edgeSpan, o.edgeSpan)
 			}
 		}
 		slices.SortStableFunc(together, func(a, b edgeHold) int { return cmp.Compare(a.token, b.token) })
 		readers := 0
 		for others, t := range together {
 			if !t.rule.admits(others, readers) {
-				h.violated("two inside", "%v when %v entered", together, s.edgeStay)
+				h.violated("two inside", "%v when %v entered", together, s.edgeSpan)
 			}
 			if t.rule.reader {
 				readers++
@@ -239,7 +239,7 @@ func (h *edgeHistory) checkQueue(holds []edgeHold) {
 
 // checkBody finds those who were let in before their body was here, and bodies that have
 // changed.
-func (h *edgeHistory) checkBody(s *edgeStay) {
+func (h *edgeHistory) checkBody(s *edgeSpan) {
 	a := s.answer
 	if a.client.Body == 0 || s.number > 0 {
 		return
@@ -258,9 +258,9 @@ func (h *edgeHistory) checkBody(s *edgeStay) {
 	}
 }
 
-// checkEnd finds visits that were cancelled though nothing allowed it, and streams that
+// checkEnd finds hits that were cancelled though nothing allowed it, and streams that
 // went on without their client.
-func (h *edgeHistory) checkEnd(s *edgeStay) {
+func (h *edgeHistory) checkEnd(s *edgeSpan) {
 	if len(s.turns) == 0 {
 		return
 	}
@@ -297,12 +297,12 @@ func (h *edgeHistory) checkAnswer(a *edgeAnswer) {
 
 // mayBreakOff reports whether the client may get a part of an answer, or none.
 func (h *edgeHistory) mayBreakOff(a *edgeAnswer, revocable bool) bool {
-	visited, begun := false, a.status != 0 // perhaps in the server only
-	for _, v := range h.visits {
-		visited = visited || v.request == a.request
+	reached, begun := false, a.status != 0 // perhaps in the server only
+	for _, v := range h.hits {
+		reached = reached || v.request == a.request
 		begun = begun || v.request == a.request && v.cancelled.IsZero() && a.ended.Sub(v.left) < unnoticed
 	}
-	closed := a.status == 0 && h.c.Reload > 0 && !visited // idle, or not accepted yet
+	closed := a.status == 0 && h.c.Reload > 0 && !reached // idle, or not accepted yet
 	halves := slices.ContainsFunc(a.client.Steps, func(s edgeStep) bool { return s.Do == "half" })
 	// Once it has begun, an answer breaks off when the turn is revoked. A client that
 	// sends too slowly is cut off, too.

@@ -77,7 +77,7 @@ func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
 	if err := <-reloaded; err != nil || !idle {
 		return nil, errors.Join(err, fmt.Errorf("the upstream works no more: %t", idle))
 	}
-	h.visits = b.upstream.take()
+	h.hits = b.upstream.take()
 	h.judge()
 	if !empty {
 		h.violated("left behind", "%v and %v, though all work has ended", b.tickets(c, dir), lockFiles(b.t, dir))

@@ -15,29 +15,29 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// edgeUpstream is what the queues of [TestEdges] protect. It notes every visit on the
+// edgeUpstream is what the queues of [TestEdges] protect. It notes every hit on the
 // monotonic clock. Like a PHP script with ignore_user_abort, it may go on with its work
 // when the proxy has cancelled the request.
 type edgeUpstream struct {
 	addr string
 
 	mu     sync.Mutex
-	visits []*edgeVisit
+	hits   []*edgeHit
 	inside int
 	plans  map[string]*edgePlan // by request
 }
 
-// edgePlan says what is to be done with the visits of a request.
+// edgePlan says what is to be done with the hits of a request.
 type edgePlan struct {
 	steps   []edgeStep
-	visits  int
-	arrived chan *edgeVisit // buffered
+	hits    int
+	arrived chan *edgeHit // buffered
 }
 
-// edgeVisit is one request's time in the upstream.
-type edgeVisit struct {
+// edgeHit is one request's time in the upstream.
+type edgeHit struct {
 	request   string
-	number    int      // among the visits of its request
+	number    int      // among the hits of its request
 	trail     []string // the marks of the configuration
 	step      edgeStep
 	entered   time.Time
@@ -47,7 +47,7 @@ type edgeVisit struct {
 }
 
 // inErrorRoute reports whether it came from an error route.
-func (v *edgeVisit) inErrorRoute() bool { return strings.Contains(strings.Join(v.trail, " "), "!") }
+func (v *edgeHit) inErrorRoute() bool { return strings.Contains(strings.Join(v.trail, " "), "!") }
 
 func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	u := &edgeUpstream{plans: make(map[string]*edgePlan)}
@@ -55,22 +55,22 @@ func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	return u
 }
 
-// expect says what is to be done with a request. It tells about its visits.
-func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeVisit) {
+// expect says what is to be done with a request. It tells about its hits.
+func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeHit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	plan := &edgePlan{steps: append(steps, edgeStep{}), arrived: make(chan *edgeVisit, 100)}
+	plan := &edgePlan{steps: append(steps, edgeStep{}), arrived: make(chan *edgeHit, 100)}
 	u.plans[request] = plan
 	return plan.arrived
 }
 
-// take returns the visits, and forgets them and all plans.
-func (u *edgeUpstream) take() (visits []*edgeVisit) {
+// take returns the hits, and forgets them and all plans.
+func (u *edgeUpstream) take() (hits []*edgeHit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	visits, u.visits = u.visits, nil
+	hits, u.hits = u.hits, nil
 	clear(u.plans)
-	return visits
+	return hits
 }
 
 // idle reports whether nobody is inside.
@@ -80,23 +80,23 @@ func (u *edgeUpstream) idle() bool {
 	return u.inside == 0
 }
 
-func (u *edgeUpstream) enter(r *http.Request) *edgeVisit {
+func (u *edgeUpstream) enter(r *http.Request) *edgeHit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	v := &edgeVisit{request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), entered: time.Now()}
+	v := &edgeHit{request: r.Header.Get("X-Request"), trail: r.Header.Values("X-Trail"), entered: time.Now()}
 	if plan := u.plans[v.request]; plan != nil {
-		v.step = plan.steps[min(plan.visits, len(plan.steps)-1)]
-		v.number = plan.visits
-		plan.visits++
+		v.step = plan.steps[min(plan.hits, len(plan.steps)-1)]
+		v.number = plan.hits
+		plan.hits++
 		plan.arrived <- v
 	}
-	u.visits = append(u.visits, v)
+	u.hits = append(u.hits, v)
 	u.inside++
 	return v
 }
 
-// leave ends a visit. Only the first call has an effect.
-func (u *edgeUpstream) leave(v *edgeVisit) {
+// leave ends a hit. Only the first call has an effect.
+func (u *edgeUpstream) leave(v *edgeHit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if v.left.IsZero() {
@@ -152,7 +152,7 @@ func (u *edgeUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // answer sends all but the end of the answer. It reports whether all of that was taken.
-func (v *edgeVisit) answer(ctx context.Context, w http.ResponseWriter) bool {
+func (v *edgeHit) answer(ctx context.Context, w http.ResponseWriter) bool {
 	size := map[string]int{"half": 1000, "some": 300 << 10, "stream": 24 << 20}[v.step.Do]
 	switch v.step.Do {
 	case "fail":

@@ -26,7 +26,7 @@ func TestHoldTimeout(t *testing.T) {
 			(<-holder).Want(t, http.StatusGatewayTimeout)
 			c.wantServed(next)
 			<-c.AwaitEntry("holder").Gone
-			held := c.Visit("holder")
+			held := c.Hit("holder")
 			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
 			}

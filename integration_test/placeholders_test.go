@@ -42,7 +42,7 @@ func TestPlaceholders(t *testing.T) {
 	c.Open("0")
 	c.wantServed(answers...)
 	for i := range 4 {
-		header := c.Visit(fmt.Sprint(i)).Header
+		header := c.Hit(fmt.Sprint(i)).Header
 		// Bug: the reason was passed on as it is written here, with its braces.
 		if header.Get("X-Queue") != "q_one_" || header.Get("X-Position") != fmt.Sprint(i) || strings.TrimSpace(header.Get("X-Reason")) != "none" {
 			t.Errorf("request %d: %v", i, header)

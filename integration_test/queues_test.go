@@ -49,7 +49,7 @@ func TestCredentialsAppearNowhere(t *testing.T) {
 		}
 		c.release(holder)
 		c.wantServed(waiter)
-		seen = append(seen, c.Visit("holder").Header.Get("X-Queue"))
+		seen = append(seen, c.Hit("holder").Header.Get("X-Queue"))
 		c.awaitEntries("handled request", 4)
 		wait.Until(t, "all spans are exported", func() bool { return strings.Count(c.Log.String(), `"Name":"serialize.wait"`) >= 2 })
 		seen = append(seen, c.Log.String())

@@ -38,7 +38,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			for request := 0; !stop.Load(); request++ {
 				name := fmt.Sprintf("client%d.%d", i, request)
 				r := do(client, "GET", c.url+"/?name="+name, "")
-				if r.Err != nil && c.Visit(name) == nil {
+				if r.Err != nil && c.Hit(name) == nil {
 					unaccepted.Add(1)
 					continue
 				}

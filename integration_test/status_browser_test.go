@@ -108,7 +108,7 @@ func TestStatusOnScreens(t *testing.T) {
 			if test.name == "busy" {
 				c.get("/0/more").Want(t, http.StatusServiceUnavailable)
 			}
-			b.visit(c.url + "/status")
+			b.open(c.url + "/status")
 			b.run(source, nil)
 			if test.open {
 				b.run("document.querySelectorAll('details').forEach(e => e.open = true)", nil)
@@ -125,7 +125,7 @@ func TestStatusFollowsWhileInUse(t *testing.T) {
 	c := start(t, setup{site: manyQueues("", "checkout_", "reports_")})
 	c.fill(0, 1)
 	b := openPage(t)
-	b.visit(c.url + "/status")
+	b.open(c.url + "/status")
 	b.until("document.getElementById('state').textContent === 'live'")
 	b.until("document.querySelector('.name').textContent.includes('checkout_')")
 	b.run("document.querySelector('summary').click(); document.querySelector('.scroll').focus()", nil)
@@ -147,8 +147,8 @@ func TestStatusFollowsWhileInUse(t *testing.T) {
 	b.until("document.querySelectorAll('details').length === 1 && document.getElementById('sum').textContent.startsWith('1 queue of 2')")
 	var url string
 	b.run("location.href", &url)
-	b.visit("about:blank")
-	b.visit(url)
+	b.open("about:blank")
+	b.open(url)
 	b.until("document.getElementById('filter-text')?.value === 'REP' && document.querySelectorAll('details').length === 1")
 
 	c.Kill()
@@ -196,7 +196,7 @@ func TestStatusWithoutJavaScript(t *testing.T) {
 	c.fill(0, 2)
 	b := openPage(t)
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.visit(c.url + "/status?filter=check")
+	b.open(c.url + "/status?filter=check")
 	for _, want := range []string{"checkout_", "1 queue of 2", "Reload", "as of ", "/0/checkout/0"} {
 		b.until("document.body.innerText.includes(" + strconv.Quote(want) + ")")
 	}
@@ -213,7 +213,7 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	two := c.getting("/0/two")
 	c.awaitQueue("checkout_", 1, 1)
 	b := openPage(t)
-	b.visit(c.url + "/status")
+	b.open(c.url + "/status")
 	b.run("document.querySelector('details').open = true", nil)
 	evict := func(state, answer string) {
 		b.run("window.confirm = question => { window.asked = question; return "+answer+" }", nil)

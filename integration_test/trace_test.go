@@ -27,7 +27,7 @@ type tracedSpan struct {
 // too. Now it is a span below the request's.
 func TestTraceHasSpanOfWait(t *testing.T) {
 	t.Parallel()
-	c := loggedVisits(t, "", "tracing\n", map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"})
+	c := loggedRequests(t, "", "tracing\n", map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"})
 	var waits []tracedSpan
 	requests := make(map[string]bool) // by the ID of their span
 	wait.Until(t, "all spans are exported", func() bool {

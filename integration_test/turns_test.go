@@ -49,7 +49,7 @@ func arrive(t *testing.T, c *caddy, name string) <-chan testcaddy.Answer {
 	})
 	ticket := fmt.Sprintf("002%08d127.0.0.1", <-port)
 	wait.Until(t, name+" has a ticket", func() bool {
-		return c.Visit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
+		return c.Hit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
 			return strings.HasSuffix(file, ticket)
 		})
 	})

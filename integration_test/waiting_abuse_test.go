@@ -37,12 +37,12 @@ func TestWaitingCookiesEnd(t *testing.T) {
 	if len(b.cookies) != 1 {
 		t.Errorf("while it waits, the browser has %v", b.cookies)
 	}
-	b.visit("open", own()...).Want(t, http.StatusOK)
+	b.opens("open", own()...).Want(t, http.StatusOK)
 	sees("open")
 	b.waits("inner", own()...) // which gets its turn in the inner queue; this line comes first
 	leave()
 	b.awaitTurn("mine")
-	if a := b.visit("mine", own()...).Want(t, http.StatusOK); a.Header.Get("Cache-Control") != "" {
+	if a := b.opens("mine", own()...).Want(t, http.StatusOK); a.Header.Get("Cache-Control") != "" {
 		t.Errorf("the answer has %v", a.Header)
 	}
 	sees("mine")
@@ -54,7 +54,7 @@ func TestWaitingCookiesEnd(t *testing.T) {
 	b.waits("mine")
 	c.API("DELETE", c.path("a_")+"/"+c.awaitQueue("a_", 1, 1).Tickets[1].Token, "").Want(t, http.StatusOK)
 	b.awaitTurn("mine")
-	if a := b.visit("mine"); a.Text != "refused" || len(b.cookies) != 0 {
+	if a := b.opens("mine"); a.Text != "refused" || len(b.cookies) != 0 {
 		t.Errorf("answer %s; when it was refused, the browser has %v", a.Text, b.cookies)
 	}
 }
@@ -93,12 +93,12 @@ func TestWaitingPageStatus(t *testing.T) {
 	t.Parallel()
 	c, leave := busySite(t, "after 0\nstatus 202", "")
 	b := newVisitor(c)
-	if a := b.visit("mine").Want(t, http.StatusAccepted); a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Text, `data-waiting="place"`) {
+	if a := b.opens("mine").Want(t, http.StatusAccepted); a.Header.Get("Cache-Control") != "no-store" || !strings.Contains(a.Text, `data-waiting="place"`) {
 		t.Errorf("answer %v %s", a.Header, a.Text)
 	}
 	leave()
 	b.awaitTurn("mine")
-	b.visit("mine").Want(t, http.StatusOK)
+	b.opens("mine").Want(t, http.StatusOK)
 }
 
 // After many queues, one after the other, a browser has none of our cookies, and none has
@@ -123,7 +123,7 @@ func TestWaitingInManyQueuesInBrowser(t *testing.T) {
 				<-answer
 				b.until(served(mine))
 				b.run("document.cookie = 'session=1'", nil)
-				if cookie := c.Visit(mine).Header.Get("Cookie"); strings.Contains(cookie, "orderly") || i > 0 && cookie != "session=1" {
+				if cookie := c.Hit(mine).Header.Get("Cookie"); strings.Contains(cookie, "orderly") || i > 0 && cookie != "session=1" {
 					t.Fatalf("queue %d: the upstream sees the cookies %q", i, cookie)
 				}
 			}

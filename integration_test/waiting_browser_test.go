@@ -74,7 +74,7 @@ func TestWaitingBrowserGoesOnAtOnce(t *testing.T) {
 		left := time.Now()
 		leave()
 		b.until(served(name))
-		took = c.Visit(name).Entered.Sub(left)
+		took = c.Hit(name).Entered.Sub(left)
 	}
 }
 
@@ -94,7 +94,7 @@ func TestWaitingInTwoTabs(t *testing.T) {
 	private.until(placeIs("You are number 2 in the queue."))
 	one.run("setTimeout(() => location.reload())", nil)
 	one.until("performance.getEntriesByType('navigation')[0].type === 'reload' && " + placeIs("You are next."))
-	one.visit("about:blank")
+	one.open("about:blank")
 	one.run("setTimeout(() => history.back())", nil)
 	one.until(placeIs("You are next."))
 	c.awaitTickets(3)

@@ -21,7 +21,7 @@ func TestWaitingPlacesAreBounded(t *testing.T) {
 	b.waits("mine")
 	c.send("POST", "name=two")
 	c.awaitTickets(3)
-	if a := newVisitor(c).visit("one-too-many").Want(t, http.StatusTooManyRequests); len(a.Cookies()) > 0 {
+	if a := newVisitor(c).opens("one-too-many").Want(t, http.StatusTooManyRequests); len(a.Cookies()) > 0 {
 		t.Errorf("the refusal is %v", a.Header)
 	}
 }
@@ -48,7 +48,7 @@ func TestWaitingRefusals(t *testing.T) {
 			b.asks("mine")
 			test.refuse(c)
 			b.awaitTurn("mine")
-			if a := b.visit("mine"); a.StatusCode != 429 || a.Text != "refused" || a.Header.Get("Retry-After") == "" {
+			if a := b.opens("mine"); a.StatusCode != 429 || a.Text != "refused" || a.Header.Get("Retry-After") == "" {
 				t.Errorf("answer %d %q %v", a.StatusCode, a.Text, a.Header)
 			}
 			c.wantMetric(`requests_total{outcome="`+name+`",queue="a_"}`, "1")
@@ -185,5 +185,5 @@ func TestWaitingPageInAQueueOfTheSameName(t *testing.T) {
 	}
 	c := start(t, setup{site: queue("") + "route {\n" + queue("waiting_page") + "reverse_proxy {$UPSTREAM}\n}"})
 	c.get("/mine").Want(t, http.StatusOK)
-	newVisitor(c).visit("mine").Want(t, http.StatusOK)
+	newVisitor(c).opens("mine").Want(t, http.StatusOK)
 }

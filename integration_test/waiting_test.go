@@ -29,8 +29,8 @@ func newVisitor(c *caddy) *visitor {
 
 var navigation = []string{"Accept", "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}
 
-// visit goes to a page and keeps its cookies.
-func (b *visitor) visit(name string, header ...string) testcaddy.Answer {
+// opens goes to a page and keeps its cookies.
+func (b *visitor) opens(name string, header ...string) testcaddy.Answer {
 	var cookies []string
 	for name, value := range b.cookies {
 		cookies = append(cookies, name+"="+value)
@@ -45,15 +45,15 @@ func (b *visitor) visit(name string, header ...string) testcaddy.Answer {
 	return a
 }
 
-// going is visit in the background.
+// going is opens in the background.
 func (b *visitor) going(name string) <-chan testcaddy.Answer {
-	return inBackground(func() testcaddy.Answer { return b.visit(name) })
+	return inBackground(func() testcaddy.Answer { return b.opens(name) })
 }
 
 // asks sends what the page's script sends.
 func (b *visitor) asks(name string) testcaddy.Answer {
 	b.c.t.Helper()
-	return b.visit(name, "Orderly-Place", "ask").Want(b.c.t, http.StatusOK)
+	return b.opens(name, "Orderly-Place", "ask").Want(b.c.t, http.StatusOK)
 }
 
 // awaitTurn waits until the page is to reload.
@@ -65,7 +65,7 @@ func (b *visitor) awaitTurn(name string) {
 // waits goes to a page and expects the waiting page.
 func (b *visitor) waits(name string, header ...string) testcaddy.Answer {
 	b.c.t.Helper()
-	return wantPage(b.c.t, b.visit(name, header...))
+	return wantPage(b.c.t, b.opens(name, header...))
 }
 
 // finds goes to the waiting page, which must have a text, and say whether an earlier
@@ -95,7 +95,7 @@ func wantPage(t testing.TB, a testcaddy.Answer) testcaddy.Answer {
 func (b *visitor) isServed(name string) {
 	b.c.t.Helper()
 	wait.Until(b.c.t, name+" is served", func() bool {
-		a := b.visit(name)
+		a := b.opens(name)
 		if a.StatusCode == http.StatusOK && a.Text == "served "+name {
 			return true
 		}
@@ -185,7 +185,7 @@ func TestWaitingPageAsks(t *testing.T) {
 		a.Text != `{"number":1,"paused":false,"wait":0}` {
 		t.Errorf("the answer is %v %s", a.Header, a.Text)
 	}
-	turn := inBackground(func() testcaddy.Answer { return b.visit("mine", "Orderly-Place", "ask") })
+	turn := inBackground(func() testcaddy.Answer { return b.opens("mine", "Orderly-Place", "ask") })
 	leave()
 	if a := <-turn; a.Text != `{"turn":true}` {
 		t.Errorf("the answer is %s", a.Text)
@@ -279,7 +279,7 @@ func TestWaitingForNothing(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
 		c := start(t, setup{site: waitingSite("after 0", "engine "+engine)})
 		for i := range 30 {
-			newVisitor(c).visit(fmt.Sprint(i)).Want(t, http.StatusOK)
+			newVisitor(c).opens(fmt.Sprint(i)).Want(t, http.StatusOK)
 			c.awaitQueue("a_", 0, 0)
 		}
 	})
@@ -346,7 +346,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		}
 		c.release(holder)
 		b.awaitTurn("mine")
-		b.visit("mine").Want(t, http.StatusOK)
+		b.opens("mine").Want(t, http.StatusOK)
 		c.WantOrder("holder", "mine")
 	})
 }
@@ -377,7 +377,7 @@ func TestWaitingWhilePaused(t *testing.T) {
 		}
 		c.resume("a_")
 		b.awaitTurn("mine")
-		b.visit("mine").Want(t, http.StatusOK)
+		b.opens("mine").Want(t, http.StatusOK)
 		c.WantOrder("mine")
 	})
 }
@@ -401,6 +401,6 @@ func TestWaitingInKeyedQueues(t *testing.T) {
 		c.Open(shop)
 		c.wantServed(holders[i])
 		c.awaitQueue("shop_"+shop+"_", 1, 0) // its turn waits
-		b.visit("mine?shop="+shop).Want(t, http.StatusOK)
+		b.opens("mine?shop="+shop).Want(t, http.StatusOK)
 	}
 }

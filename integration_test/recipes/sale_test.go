@@ -17,28 +17,28 @@ func TestTicketSale(t *testing.T) {
 	testcaddy.WriteFile(t, page, blocks(t, "recipes.md", heading, "html")[0])
 	k := cook(t, heading, "concurrency 20", "concurrency 1", "/srv/shop/waiting.html", page)
 	commands := strings.Split(strings.TrimSpace(blocks(t, "recipes.md", heading, "sh")[0]), "\n")
-	visit := func(header ...string) <-chan testcaddy.Answer {
+	open := func(header ...string) <-chan testcaddy.Answer {
 		return k.get(t, "shop/seats", append([]string{"Accept", "text/html"}, header...)...)
 	}
 	k.run(t, commands[0])
-	a := want(t, visit(), 503, "The queue is paused. You keep your place.")
+	a := want(t, open(), 503, "The queue is paused. You keep your place.")
 	cookie := []string{"Cookie", a.Cookies()[0].Name + "=" + a.Cookies()[0].Value}
 	k.Nobody()
 	k.run(t, commands[1])
-	first := visit(cookie...)
+	first := open(cookie...)
 	inside := k.Next("shop/seats")
-	a = want(t, visit("Accept-Language", "de"), 503, "Sie sind als Nächstes dran.")
+	a = want(t, open("Accept-Language", "de"), 503, "Sie sind als Nächstes dran.")
 	cookie[1] = a.Cookies()[0].Name + "=" + a.Cookies()[0].Value
 	if !strings.Contains(a.Text, `aria-label="Example Tickets"`) || !strings.Contains(a.Text, "<script>") {
 		t.Errorf("the page is %s", a.Text)
 	}
-	want(t, visit(cookie...), 503, "You are next.")
+	want(t, open(cookie...), 503, "You are next.")
 	static := k.get(t, "shop/static/logo.svg")
 	k.Next("shop/static/logo.svg").Leave()
 	want(t, static, 200, "")
 	inside.Leave()
 	want(t, first, 200, "served shop/seats")
-	second := visit(cookie...)
+	second := open(cookie...)
 	k.Next("shop/seats").Leave()
 	want(t, second, 200, "served shop/seats")
 }

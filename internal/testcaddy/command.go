@@ -5,7 +5,7 @@
 //
 //   - [Command] and [Output] run the command caddy with any arguments.
 //   - [Start] runs a server with a Caddyfile; [StartProcess] runs other commands and programs.
-//   - [Upstream] is a server behind a queue; it records visits, and keeps them on demand.
+//   - [Upstream] is a server behind a queue; it records hits, and keeps them on demand.
 //   - [Send], [Await] and [Get] send requests.
 //
 // Everything ends with the test that started it.

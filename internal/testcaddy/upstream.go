@@ -18,9 +18,9 @@ import (
 // Upstream is a server behind a queue. It records when each request is inside, on the
 // monotonic clock of the test. The query of a request says what to do with it:
 //
-//   - "name" names the visit; the default is the path without the slash.
+//   - "name" names the hit; the default is the path without the slash.
 //   - "work" is how long it takes; with "gate", it takes until the test ends it with
-//     [Upstream.Open] or [Visit.Leave].
+//     [Upstream.Open] or [Hit.Leave].
 //   - "stream" sends the response continuously, "flood" sends more than any connection
 //     buffers, and "status" is the response's status.
 type Upstream struct {
@@ -28,18 +28,18 @@ type Upstream struct {
 
 	t       testing.TB
 	gated   bool
-	entered chan Visit // for Next, once the body has been read
+	entered chan Hit // for Next, once the body has been read
 
 	mu     sync.Mutex
-	visits []*Visit
+	hits   []*Hit
 	inside int
 	most   int
 	opened map[string]bool
 }
 
-// Visit is what is known about a request at an upstream, at the time of the call that
+// Hit is what is known about a request at an upstream, at the time of the call that
 // returned it.
-type Visit struct {
+type Hit struct {
 	Name      string
 	Method    string
 	Path      string
@@ -62,7 +62,7 @@ func NewUpstream(t testing.TB) *Upstream { return newUpstream(t, false) }
 func NewGatedUpstream(t testing.TB) *Upstream { return newUpstream(t, true) }
 
 func newUpstream(t testing.TB, gated bool) *Upstream {
-	u := &Upstream{t: t, gated: gated, entered: make(chan Visit, 1000), opened: make(map[string]bool)}
+	u := &Upstream{t: t, gated: gated, entered: make(chan Hit, 1000), opened: make(map[string]bool)}
 	u.Addr = Serve(t, u)
 	t.Cleanup(u.OpenAll)
 	return u
@@ -91,7 +91,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.update(func() {
 		select {
 		case u.entered <- *v:
-		default: // a test with so many visits does not ask for each
+		default: // a test with so many hits does not ask for each
 		}
 	})
 	if !u.work(v, w, r) {
@@ -104,11 +104,11 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "served %s", v.Name)
 }
 
-func (u *Upstream) enter(r *http.Request) *Visit {
+func (u *Upstream) enter(r *http.Request) *Hit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	query := r.URL.Query()
-	v := &Visit{
+	v := &Hit{
 		Name: query.Get("name"), Method: r.Method, Path: r.URL.Path, Header: r.Header, Entered: time.Now(),
 		Gone: make(chan struct{}), leave: make(chan struct{}), all: u,
 	}
@@ -118,14 +118,14 @@ func (u *Upstream) enter(r *http.Request) *Visit {
 	if u.opened[v.Name] || query.Has("work") || !query.Has("gate") && !u.gated {
 		close(v.leave)
 	}
-	u.visits = append(u.visits, v)
+	u.hits = append(u.hits, v)
 	u.inside++
 	u.most = max(u.most, u.inside)
 	return v
 }
 
 // work does what the request asks for. It reports whether it finished.
-func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
+func (u *Upstream) work(v *Hit, w io.Writer, r *http.Request) bool {
 	query := r.URL.Query()
 	var worked, tick <-chan time.Time
 	leave := v.leave
@@ -155,7 +155,7 @@ func (u *Upstream) work(v *Visit, w io.Writer, r *http.Request) bool {
 	}
 }
 
-func (u *Upstream) leave(v *Visit) {
+func (u *Upstream) leave(v *Hit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	v.Left = time.Now()
@@ -169,8 +169,8 @@ func (u *Upstream) update(what func()) {
 	what()
 }
 
-// letGoLocked ends a visit.
-func (v *Visit) letGoLocked() {
+// letGoLocked ends a hit.
+func (v *Hit) letGoLocked() {
 	select {
 	case <-v.leave:
 	default:
@@ -178,38 +178,38 @@ func (v *Visit) letGoLocked() {
 	}
 }
 
-// Open ends all visits with a name, including future ones.
+// Open ends all hits with a name, including future ones.
 func (u *Upstream) Open(name string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.opened[name] = true
-	for _, v := range u.visits {
+	for _, v := range u.hits {
 		if v.Name == name {
 			v.letGoLocked()
 		}
 	}
 }
 
-// OpenAll ends all visits that have begun.
+// OpenAll ends all hits that have begun.
 func (u *Upstream) OpenAll() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, v := range u.visits {
+	for _, v := range u.hits {
 		v.letGoLocked()
 	}
 }
 
-// Leave ends a visit, and returns when the request has left the upstream.
-func (v *Visit) Leave() {
+// Leave ends a hit, and returns when the request has left the upstream.
+func (v *Hit) Leave() {
 	v.all.update(v.letGoLocked)
 	<-v.Gone
 }
 
-// Visit returns the first visit with a name, or nil.
-func (u *Upstream) Visit(name string) *Visit {
+// Hit returns the first hit with a name, or nil.
+func (u *Upstream) Hit(name string) *Hit {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, v := range u.visits {
+	for _, v := range u.hits {
 		if v.Name == name {
 			now := *v
 			return &now
@@ -218,11 +218,11 @@ func (u *Upstream) Visit(name string) *Visit {
 	return nil
 }
 
-// Order lists the names of the visits, in the order in which they began.
+// Order lists the names of the hits, in the order in which they began.
 func (u *Upstream) Order() (names []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, v := range u.visits {
+	for _, v := range u.hits {
 		names = append(names, v.Name)
 	}
 	return names
@@ -230,7 +230,7 @@ func (u *Upstream) Order() (names []string) {
 
 // Next waits for the next request to enter, in the order in which bodies arrive. If names
 // are given, it must have one of them.
-func (u *Upstream) Next(names ...string) *Visit {
+func (u *Upstream) Next(names ...string) *Hit {
 	u.t.Helper()
 	select {
 	case v := <-u.entered:
@@ -258,7 +258,7 @@ func (u *Upstream) Nobody() {
 // else does, and "-0" lets 0 leave.
 func (u *Upstream) Follow(steps ...string) {
 	u.t.Helper()
-	inside := make(map[string]*Visit)
+	inside := make(map[string]*Hit)
 	for _, step := range steps {
 		names := strings.Fields(step[1:])
 		for _, name := range names {
@@ -275,11 +275,11 @@ func (u *Upstream) Follow(steps ...string) {
 	}
 }
 
-// AwaitEntry waits until the visit with a name has begun.
-func (u *Upstream) AwaitEntry(name string) (v *Visit) {
+// AwaitEntry waits until the hit with a name has begun.
+func (u *Upstream) AwaitEntry(name string) (v *Hit) {
 	u.t.Helper()
 	wait.Eventually(u.t, name+" has entered", func() error {
-		if v = u.Visit(name); v == nil {
+		if v = u.Hit(name); v == nil {
 			return fmt.Errorf("there were %v", u.Order())
 		}
 		return nil
@@ -287,7 +287,7 @@ func (u *Upstream) AwaitEntry(name string) (v *Visit) {
 	return v
 }
 
-// WantOrder fails the test unless exactly these visits began, in this order.
+// WantOrder fails the test unless exactly these hits began, in this order.
 func (u *Upstream) WantOrder(names ...string) {
 	u.t.Helper()
 	if got := u.Order(); !slices.Equal(got, names) {
@@ -295,15 +295,15 @@ func (u *Upstream) WantOrder(names ...string) {
 	}
 }
 
-// WantNever fails the test if the upstream has seen a visit with this name.
+// WantNever fails the test if the upstream has seen a hit with this name.
 func (u *Upstream) WantNever(name string) {
 	u.t.Helper()
-	if u.Visit(name) != nil {
+	if u.Hit(name) != nil {
 		u.t.Errorf("the upstream saw %s", name)
 	}
 }
 
-// WantAlone fails the test if two visits overlapped.
+// WantAlone fails the test if two hits overlapped.
 func (u *Upstream) WantAlone() {
 	u.t.Helper()
 	u.update(func() {
@@ -314,16 +314,16 @@ func (u *Upstream) WantAlone() {
 }
 
 // WantTokensGrow fails the test unless the fencing tokens, in the header X-Token,
-// grew from visit to visit.
+// grew from hit to hit.
 func (u *Upstream) WantTokensGrow() {
 	u.t.Helper()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	var last uint64
-	for _, v := range u.visits {
+	for _, v := range u.hits {
 		token, err := strconv.ParseUint(v.Header.Get("X-Token"), 10, 64)
 		if err != nil || token <= last {
-			u.t.Fatalf("visit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
+			u.t.Fatalf("hit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
 		}
 		last = token
 	}

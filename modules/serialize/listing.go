@@ -101,8 +101,8 @@ func addRequest(t *serializer.TicketState) {
 	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
 		t.Requester = browser.Served()
 	}
-	if v, ok := t.Requester.(*visit); ok && v.context.Revoked() != nil {
-		t.Revoked = v.context.Revoked().Time
+	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
+		t.Revoked = p.context.Revoked().Time
 	}
 	r := t.Requester.Request()
 	for _, text := range r.Texts() {

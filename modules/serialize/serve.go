@@ -27,141 +27,142 @@ import (
 // arrives, its body is read, it waits, the next handlers run while it is inside, it leaves,
 // and its response is delivered.
 
-// visit is one request in one queue. A request that comes to several queues, or to one
-// queue again after it has left, has a visit for each.
-type visit struct {
+// passage is the way of one request through one queue. A request that comes to several
+// queues, or to one queue again after it has left, has a passage for each.
+type passage struct {
 	handler *Handler
 	rule    serializer.Rule
 	about   telemetry.Request // what others learn of it
-	earlier *visit            // the request's previous visit, or nil
-	latest  *visit            // of the request's first visit: its latest one
+	earlier *passage          // the request's previous passage, or nil
+	latest  *passage          // of the request's first passage: its latest one
 
 	failure error // why it was refused, or nil
 	body    *requestbody.Body
 
-	engine   *engineRef // with a reference while the visit waits or is inside
+	engine   *engineRef // with a reference while the passage waits or is inside
 	turn     serializer.Turn
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
 }
 
-// visitsVar tells later handlers of a request's first visit, or that it passes all queues.
-const visitsVar = heldturns.Serialize
+// passagesVar is the variable of a request that has its first passage, or that it bypasses all
+// queues from now on.
+const passagesVar = heldturns.Serialize
 
-// passing is a request that passes all queues from now on, and its first visit or nil.
-type passing struct{ *visit }
+// bypassing is what the variable of such a request has: its first passage or nil.
+type bypassing struct{ *passage }
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	waitingpage.TakeCookies(r, vars)
-	visits := vars[visitsVar]
-	first, _ := visits.(*visit)
-	_, passes := visits.(passing)
-	if s.Off && !passes {
-		vars[visitsVar] = passing{first}
+	known := vars[passagesVar]
+	first, _ := known.(*passage)
+	_, bypasses := known.(bypassing)
+	if s.Off && !bypasses {
+		vars[passagesVar] = bypassing{first}
 	}
-	if s.Off || passes {
+	if s.Off || bypasses {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
 		s.report.Count(telemetry.OutcomeSkipped)
 		return next.ServeHTTP(w, r)
 	}
-	v := s.newVisit(r, vars, first)
-	if before := v.before(); before != nil {
-		return v.serveAgain(before, w, r, next)
+	p := s.newPassage(r, vars, first)
+	if before := p.before(); before != nil {
+		return p.serveAgain(before, w, r, next)
 	}
-	v.register(r, vars, first)
-	if err = v.readBody(w, r); err != nil {
-		return v.refuse(w, r, next, err)
+	p.register(r, vars, first)
+	if err = p.readBody(w, r); err != nil {
+		return p.refuse(w, r, next, err)
 	}
-	defer v.dropBody()
-	switch err = v.wait(w, r); {
+	defer p.dropBody()
+	switch err = p.wait(w, r); {
 	case err == nil:
-		return v.serve(w, r, next)
+		return p.serve(w, r, next)
 	case errors.Is(err, waitingpage.ErrAnswered):
 		return nil
 	}
-	return v.refuse(w, r, next, err)
+	return p.refuse(w, r, next, err)
 }
 
-// newVisit describes the visit of a request that arrives.
-func (s *Handler) newVisit(r *http.Request, vars map[string]any, first *visit) *visit {
-	v := &visit{handler: s, rule: s.rule}
+// newPassage describes the passage of a request that arrives.
+func (s *Handler) newPassage(r *http.Request, vars map[string]any, first *passage) *passage {
+	p := &passage{handler: s, rule: s.rule}
 	if first != nil {
-		v.earlier = first.latest
+		p.earlier = first.latest
 	}
-	v.about.Queue, v.about.ID = s.prefix.Queue(r), requestid.Of(vars)
+	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {
-		v.rule, v.about.Reader = s.shared, true
+		p.rule, p.about.Reader = s.shared, true
 	}
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	v.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
-	v.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	return v
+	p.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
+	p.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	return p
 }
 
-// before returns the request's earlier visit to the same queue if that decides about this
+// before returns the request's earlier passage to the same queue if that decides about this
 // one: it is inside, or it was refused.
-func (v *visit) before() *visit {
-	space := v.handler.engine.space
-	for e := v.earlier; e != nil; e = e.earlier {
-		if e.about.Queue == v.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.context.Inside()) {
+func (p *passage) before() *passage {
+	space := p.handler.engine.space
+	for e := p.earlier; e != nil; e = e.earlier {
+		if e.about.Queue == p.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.context.Inside()) {
 			return e
 		}
 	}
 	return nil
 }
 
-// serveAgain serves a request that comes to the queue of an earlier visit again. A
+// serveAgain serves a request that comes to the queue of an earlier passage again. A
 // reentrant request passes while it holds its turn: it would wait for itself. One that was
 // refused is refused again: an error route must not let it in.
-func (v *visit) serveAgain(earlier *visit, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	s := v.handler
+func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := p.handler
 	if earlier.failure != nil {
-		v.about.Reason, v.about.Position, v.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
-		v.failure = earlier.failure
-		return v.answerRefusal(w)
+		p.about.Reason, p.about.Position, p.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
+		p.failure = earlier.failure
+		return p.answerRefusal(w)
 	}
-	if s.DryRun || earlier.rule.AsStrictAs(v.rule) {
+	if s.DryRun || earlier.rule.AsStrictAs(p.rule) {
 		return next.ServeHTTP(w, r)
 	}
 	held, mine := earlier.handler.ruleText, s.ruleText
-	s.report.Stricter(&v.about, held, mine)
+	s.report.Stricter(&p.about, held, mine)
 	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
-		"and comes to one with %s, which is stricter; give both lines the same settings", v.about.Queue, held, mine))
-	v.failure = earlier.failure
-	return v.answerRefusal(w)
+		"and comes to one with %s, which is stricter; give both lines the same settings", p.about.Queue, held, mine))
+	p.failure = earlier.failure
+	return p.answerRefusal(w)
 }
 
-// register makes the visit the request's latest one. The placeholders of the request answer
+// register makes the passage the request's latest one. The placeholders of the request answer
 // for the latest that has not ended, or else for the latest. The variables are written once:
 // a proxy's transport may read them after its handler has returned, beside error routes.
-func (v *visit) register(r *http.Request, vars map[string]any, first *visit) {
+func (p *passage) register(r *http.Request, vars map[string]any, first *passage) {
 	if first != nil {
-		first.latest = v
+		first.latest = p
 		return
 	}
-	v.latest = v
-	vars[visitsVar] = v
+	p.latest = p
+	vars[passagesVar] = p
 	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		for open := v.latest; open != nil; open = open.earlier {
+		for open := p.latest; open != nil; open = open.earlier {
 			if !open.context.Over() {
 				return open.about.Placeholder(key)
 			}
 		}
-		return v.latest.about.Placeholder(key)
+		return p.latest.about.Placeholder(key)
 	})
 }
 
 // around is the context of the turn that the request has taken last of those that it holds
 // already, or nil.
-func (v *visit) around() *turncontext.Context {
-	for e := v.earlier; e != nil; e = e.earlier {
+func (p *passage) around() *turncontext.Context {
+	for e := p.earlier; e != nil; e = e.earlier {
 		if e.context.Inside() {
 			return &e.context
 		}
@@ -169,12 +170,12 @@ func (v *visit) around() *turncontext.Context {
 	return nil
 }
 
-// Held implements [heldturns.Holder] for the first visit of a request, which may be nil.
-func (v *visit) Held(turns []serializer.Turn) []serializer.Turn {
-	if v == nil {
+// Held implements [heldturns.Holder] for the first passage of a request, which may be nil.
+func (p *passage) Held(turns []serializer.Turn) []serializer.Turn {
+	if p == nil {
 		return turns
 	}
-	for e := v.latest; e != nil; e = e.earlier {
+	for e := p.latest; e != nil; e = e.earlier {
 		if e.context.Inside() {
 			turns = append(turns, e.turn)
 		}
@@ -184,8 +185,8 @@ func (v *visit) Held(turns []serializer.Turn) []serializer.Turn {
 
 // readBody reads the request body before the request takes its ticket. So a slow or
 // stalled upload holds neither a ticket nor a turn.
-func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
-	s := v.handler
+func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
+	s := p.handler
 	if *s.Buffer == bufferOff { // the next handlers read it while they are inside
 		return nil
 	}
@@ -199,74 +200,74 @@ func (v *visit) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	}
 	if s.QueueLength > 0 && s.WhenFull == dropNewest {
 		// If the queue is full already, the client need not send its body in vain.
-		if inside, waiting := s.engine.Count(v.about.Queue); waiting >= s.QueueLength {
+		if inside, waiting := s.engine.Count(p.about.Queue); waiting >= s.QueueLength {
 			return &serializer.Refused{
-				Reason: serializer.ReasonFull, Queue: v.about.Queue, Position: inside + waiting, Err: serializer.ErrFull,
+				Reason: serializer.ReasonFull, Queue: p.about.Queue, Position: inside + waiting, Err: serializer.ErrFull,
 			}
 		}
 	}
-	v.body, err = requestbody.Read(r, requestbody.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
+	p.body, err = requestbody.Read(r, requestbody.Limits{Memory: int64(*s.Buffer), Disk: int64(*s.BufferDisk)})
 	if errors.Is(err, requestbody.ErrTooLarge) {
-		s.report.TooLarge(&v.about, err)
+		s.report.TooLarge(&p.about, err)
 	}
 	return err
 }
 
 // dropBody frees what was read of the body when the request has been answered: error routes
 // may read it, too, also those that come after an outer turn.
-func (v *visit) dropBody() {
-	if v.body != nil {
-		context.AfterFunc(v.context.Request(), v.body.Free)
+func (p *passage) dropBody() {
+	if p.body != nil {
+		context.AfterFunc(p.context.Request(), p.body.Free)
 	}
 }
 
-// wait takes a ticket and waits for the turn. If it returns an error, the visit has none.
-func (v *visit) wait(w http.ResponseWriter, r *http.Request) (err error) {
-	s := v.handler
-	v.context.Init(r, s.OnDisconnect == onDisconnectFinish, v.around())
+// wait takes a ticket and waits for the turn. If it returns an error, the passage has none.
+func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
+	s := p.handler
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.around())
 	if s.WaitingPage != nil && waitingpage.Serves(r) {
-		err = v.waitAsBrowser(w, r)
-	} else if v.engine, err = s.engine.acquire(); err == nil {
-		err = v.enter(w, r)
+		err = p.waitAsBrowser(w, r)
+	} else if p.engine, err = s.engine.acquire(); err == nil {
+		err = p.enter(w, r)
 	}
-	if err != nil && v.engine != nil {
-		v.engine.Release()
+	if err != nil && p.engine != nil {
+		p.engine.Release()
 	}
 	return err
 }
 
 // waitAsBrowser waits with the ticket of the request's browser. If that takes long, the
 // browser gets the page, and comes again.
-func (v *visit) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
-	s := v.handler
-	ctx, stop := v.context.Waiting(requestbody.Unread(r))
+func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
+	s := p.handler
+	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
-	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Visit{
-		Arrival: v.arrival(r), About: &v.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
+	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Navigation{
+		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
 		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
 	})
 	if err != nil {
 		return err
 	}
-	v.engine = engine.(*engineRef)
-	return v.take(taken, nil)
+	p.engine = engine.(*engineRef)
+	return p.take(taken, nil)
 }
 
 // enter takes a ticket, and waits if the turn does not come at once.
-func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
-	taken, wait, err := v.arrive(r)
+func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
+	taken, wait, err := p.arrive(r)
 	if taken != nil {
-		v.handler.report.Admitted(&v.about)
-		return v.take(taken, nil)
+		p.handler.report.Admitted(&p.about)
+		return p.take(taken, nil)
 	}
-	ctx, stop := v.context.Waiting(requestbody.Unread(r))
+	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
 	defer turncontext.StopTimeouts(w, r)()
-	v.handler.report.Waits(r.Context(), &v.about)
+	p.handler.report.Waits(r.Context(), &p.about)
 	if err == nil {
-		err = v.take(wait.End(ctx))
+		err = p.take(wait.End(ctx))
 	}
-	v.handler.report.Waited(&v.about, err)
+	p.handler.report.Waited(&p.about, err)
 	return err
 }
 
@@ -274,38 +275,38 @@ func (v *visit) enter(w http.ResponseWriter, r *http.Request) error {
 // large, and is not on their stacks.
 //
 //go:noinline
-func (v *visit) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error) {
-	return v.engine.Arrive(v.arrival(r))
+func (p *passage) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error) {
+	return p.engine.Arrive(p.arrival(r))
 }
 
 // arrival is what the request asks of its queue.
-func (v *visit) arrival(r *http.Request) serializer.Arrival {
-	s := v.handler
+func (p *passage) arrival(r *http.Request) serializer.Arrival {
+	s := p.handler
 	return serializer.Arrival{
-		Queue: v.about.Queue, Client: r.RemoteAddr, Rule: v.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: time.Duration(*s.Timeout), Requester: v, Revoke: v.revoke,
+		Queue: p.about.Queue, Client: r.RemoteAddr, Rule: p.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
+		Timeout: time.Duration(*s.Timeout), Requester: p, Revoke: p.revoke,
 		Holds: heldturns.Of(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)),
 	}
 }
 
-// take gives the visit its turn, unless another request is inside by another engine. err is
+// take gives the passage its turn, unless another request is inside by another engine. err is
 // why there is no turn, or nil.
-func (v *visit) take(taken serializer.Turn, err error) error {
+func (p *passage) take(taken serializer.Turn, err error) error {
 	if err == nil {
-		err = v.engine.checkRivals(v.about.Queue, taken)
+		err = p.engine.checkRivals(p.about.Queue, taken)
 	}
 	if err == nil {
-		v.turn, v.about.Token, v.about.Position = taken, taken.Token(), taken.Position()
+		p.turn, p.about.Token, p.about.Position = taken, taken.Token(), taken.Position()
 	}
 	return err
 }
 
 // refuse answers a request that does not get a turn. In a dry run, it serves the request
 // without one: the storage fails, the queue is paused, or somebody has a real turn.
-func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
-	s, refused := v.handler, refusalOf(err)
+func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, err error) error {
+	s, refused := p.handler, refusalOf(err)
 	if s.DryRun && refused.Reason != serializer.ReasonGone {
-		s.report.Ticketless(&v.about, refused)
+		s.report.Ticketless(&p.about, refused)
 		return next.ServeHTTP(w, r)
 	}
 	if requestbody.Unread(r) {
@@ -316,18 +317,18 @@ func (v *visit) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.Ha
 	if refused.Reason == serializer.ReasonGone {
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
-		v.failure = caddyhttp.Error(requestbody.StatusClientClosed, err)
-		return v.answerRefusal(w)
+		p.failure = caddyhttp.Error(requestbody.StatusClientClosed, err)
+		return p.answerRefusal(w)
 	}
 	status := s.ErrorCode
 	if refused.Reason.IsFailure() {
 		status = http.StatusServiceUnavailable
 	}
-	v.about.Reason, v.about.Position, v.about.Token = refused.Reason, refused.Position, refused.Token
-	v.about.PausedUntil = cmp.Or(v.engine, s.engine).PausedUntil(v.about.Queue)
-	v.failure = caddyhttp.Error(status, err)
-	s.report.Refused(&v.about, status, refused.Err)
-	return v.answerRefusal(w)
+	p.about.Reason, p.about.Position, p.about.Token = refused.Reason, refused.Position, refused.Token
+	p.about.PausedUntil = cmp.Or(p.engine, s.engine).PausedUntil(p.about.Queue)
+	p.failure = caddyhttp.Error(status, err)
+	s.report.Refused(&p.about, status, refused.Err)
+	return p.answerRefusal(w)
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -349,15 +350,15 @@ func refusalOf(err error) *serializer.Refused {
 // answerRefusal answers a request that was refused, also if it comes to its queue again. Then
 // this handler may have another `error_response`; the status stays the same. Error routes
 // answer what is the client's fault: trying again does not help.
-func (v *visit) answerRefusal(w http.ResponseWriter) error {
-	failure, _ := errors.AsType[caddyhttp.HandlerError](v.failure)
-	if v.about.Reason == "" && failure.StatusCode < 500 {
-		return v.failure
+func (p *passage) answerRefusal(w http.ResponseWriter) error {
+	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
+	if p.about.Reason == "" && failure.StatusCode < 500 {
+		return p.failure
 	}
-	s := v.handler
-	w.Header().Set("Retry-After", s.report.RetryAfter(v.about.Queue, v.about.Position, s.capacity, v.about.PausedUntil, time.Now()))
+	s := p.handler
+	w.Header().Set("Retry-After", s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity, p.about.PausedUntil, time.Now()))
 	if s.ErrorResponse == nil {
-		return v.failure
+		return p.failure
 	}
 	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
 	w.WriteHeader(failure.StatusCode)
@@ -367,52 +368,52 @@ func (v *visit) answerRefusal(w http.ResponseWriter) error {
 
 // serve runs the next handlers inside, hands the turn over when they have returned, and
 // delivers the response.
-func (v *visit) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	s := v.handler
+func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := p.handler
 	outcome := telemetry.OutcomeEntered
 	if s.DryRun {
-		outcome = v.recordDryRun()
+		outcome = p.recordDryRun()
 	}
-	s.report.Entered(&v.about)
-	v.context.Begin(r)
-	defer v.leave(outcome) // for handlers that panic
-	v.response.Init(w, r, &v.context, int64(*s.ResponseBuffer))
+	s.report.Entered(&p.about)
+	p.context.Begin(r)
+	defer p.leave(outcome) // for handlers that panic
+	p.response.Init(w, r, &p.context, int64(*s.ResponseBuffer))
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
-		timer := time.AfterFunc(hold, func() { v.revoke(errHoldTimeout) })
+		timer := time.AfterFunc(hold, func() { p.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
-	err := v.response.Serve(next, r)
-	v.leave(outcome)
-	s.report.TimedOut(&v.about, err)
-	return v.response.Deliver(err)
+	err := p.response.Serve(next, r)
+	p.leave(outcome)
+	s.report.TimedOut(&p.about, err)
+	return p.response.Deliver(err)
 }
 
 // recordDryRun records what a request has met in a dry run, and returns the outcome. It has
 // entered at once, as a reader that nobody keeps out.
-func (v *visit) recordDryRun() (outcome string) {
-	rule, shared := v.handler.engineRules()
-	if v.about.Reader {
+func (p *passage) recordDryRun() (outcome string) {
+	rule, shared := p.handler.engineRules()
+	if p.about.Reader {
 		rule = shared
 	}
-	return v.handler.report.DryRun(&v.about, rule)
+	return p.handler.report.DryRun(&p.about, rule)
 }
 
-// leave hands the turn over and ends the visit. Only the first call has an effect. outcome
+// leave hands the turn over and ends the passage. Only the first call has an effect. outcome
 // is that of a turn that was not taken back.
-func (v *visit) leave(outcome string) {
-	if v.context.Over() || !v.context.End() {
+func (p *passage) leave(outcome string) {
+	if p.context.Over() || !p.context.End() {
 		return
 	}
-	v.turn.Leave()
-	v.engine.Release()
+	p.turn.Leave()
+	p.engine.Release()
 	var cause error
-	if revoked := v.context.Revoked(); revoked != nil {
+	if revoked := p.context.Revoked(); revoked != nil {
 		cause = revoked.Cause
 		if reason := serializer.ReasonOf(cause); reason == serializer.ReasonEvicted || reason == serializer.ReasonLost {
 			outcome = string(reason)
 		}
 	}
-	v.handler.report.Left(&v.about, outcome, cause)
+	p.handler.report.Left(&p.about, outcome, cause)
 }
 
 var errHoldTimeout = errors.New("inside for longer than hold_timeout")
@@ -421,35 +422,35 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 const revokedPatience = 10 * time.Second
 
 // revoke takes the turn back. It ends when the handlers have returned.
-func (v *visit) revoke(cause error) {
-	report := v.handler.report
-	if v.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
+func (p *passage) revoke(cause error) {
+	report := p.handler.report
+	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
-	if !v.context.Revoke(cause) {
+	if !p.context.Revoke(cause) {
 		return
 	}
-	if v.context.Inside() {
-		report.Revoked(&v.about, cause)
+	if p.context.Inside() {
+		report.Revoked(&p.about, cause)
 	}
 	time.AfterFunc(revokedPatience, func() {
-		if v.context.Inside() {
-			report.StillInside(&v.about, cause)
+		if p.context.Inside() {
+			report.StillInside(&p.about, cause)
 		}
 	})
 }
 
 // Request implements [serializer.Requester].
-func (v *visit) Request() serializer.Request { return v.about.Request() }
+func (p *passage) Request() serializer.Request { return p.about.Request() }
 
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
-func (v *visit) PastHoldTimeout() bool {
-	revoked := v.context.Revoked()
+func (p *passage) PastHoldTimeout() bool {
+	revoked := p.context.Revoked()
 	return revoked != nil && errors.Is(revoked.Cause, errHoldTimeout)
 }
 
 // Interface guards
 var (
-	_ serializer.Requester = (*visit)(nil)
-	_ heldturns.Holder     = (*visit)(nil)
+	_ serializer.Requester = (*passage)(nil)
+	_ heldturns.Holder     = (*passage)(nil)
 )

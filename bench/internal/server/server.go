@@ -30,7 +30,7 @@ type Config struct {
 	Upstream string // host:port, or the socket of php-fpm; empty answers at once
 	PHP      string // the folder of its scripts, if the upstream is php-fpm
 	Engine   string // of Caddy's queue; empty has none
-	Stamped  bool   // of Caddy: it notes the visits to the handlers after the queue
+	Stamped  bool   // of Caddy: it notes the requests at the handlers after the queue
 	One      bool   // of the others: one request at a time
 	Threads  int    // of HAProxy; 0 is one for each core, as by default
 }
@@ -39,7 +39,7 @@ type Config struct {
 type site struct {
 	Config
 	Dir, Addr string
-	Stamps    string   // the file of the visits after the queue, if they are noted
+	Stamps    string   // the file of the requests after the queue, if they are noted
 	Root      bool     // it begins as root, and goes on as another user
 	Libraries []string // that Debian's mod_qos needs and does not load by itself
 }
@@ -193,14 +193,14 @@ func (s *Server) awaitReady() error {
 
 func (s *Server) stamps() string { return filepath.Join(s.Dir, "stamps") }
 
-// Stamps are the visits to the handlers after the queue, without the last few. They are
+// Stamps are the requests at the handlers after the queue, without the last few. They are
 // none where nobody notes them.
-func (s *Server) Stamps() ([]Visit, error) {
-	visits, err := readVisits(s.stamps())
+func (s *Server) Stamps() ([]Hit, error) {
+	hits, err := readHits(s.stamps())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return visits, err
+	return hits, err
 }
 
 // Pid is the number of its process.

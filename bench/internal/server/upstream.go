@@ -22,18 +22,18 @@ import (
 // Upstream stands behind the servers. It notes when each request began and ended there.
 type Upstream interface {
 	Path(hold time.Duration) string // of a request that takes so long
-	Visits() ([]Visit, error)       // since it was last asked
+	Hits() ([]Hit, error)           // since it was last asked
 }
 
-// Visit is a request's time upstream, in nanoseconds on one clock.
-type Visit struct{ Begin, End int64 }
+// Hit is a request's time upstream, in nanoseconds on one clock.
+type Hit struct{ Begin, End int64 }
 
-// Gaps are the times from the end of a visit to the begin of the next, in order of
+// Gaps are the times from the end of a hit to the begin of the next, in order of
 // length. If two were inside at once, the first is less than nothing.
-func Gaps(visits []Visit) (gaps []time.Duration) {
-	slices.SortFunc(visits, func(a, b Visit) int { return cmp.Compare(a.Begin, b.Begin) })
-	for i := 1; i < len(visits); i++ {
-		gaps = append(gaps, time.Duration(visits[i].Begin-visits[i-1].End))
+func Gaps(hits []Hit) (gaps []time.Duration) {
+	slices.SortFunc(hits, func(a, b Hit) int { return cmp.Compare(a.Begin, b.Begin) })
+	for i := 1; i < len(hits); i++ {
+		gaps = append(gaps, time.Duration(hits[i].Begin-hits[i-1].End))
 	}
 	slices.Sort(gaps)
 	return gaps
@@ -44,8 +44,8 @@ func Gaps(visits []Visit) (gaps []time.Duration) {
 type Backend struct {
 	Addr string
 
-	mu     sync.Mutex
-	visits []Visit
+	mu   sync.Mutex
+	hits []Hit
 }
 
 // StartBackend runs one until ctx ends.
@@ -62,7 +62,7 @@ func StartBackend(ctx context.Context) (*Backend, error) {
 }
 
 func (b *Backend) serve(r *fasthttp.RequestCtx) {
-	v := Visit{Begin: time.Now().UnixNano()}
+	v := Hit{Begin: time.Now().UnixNano()}
 	if hold := r.QueryArgs().GetUintOrZero("ns"); hold > 0 {
 		// A timer of Go's runtime may be a millisecond late where nothing else happens.
 		pause := unix.NsecToTimespec(int64(hold))
@@ -70,7 +70,7 @@ func (b *Backend) serve(r *fasthttp.RequestCtx) {
 	}
 	v.End = time.Now().UnixNano() // before the answer, after which the next may be sent in
 	b.mu.Lock()
-	b.visits = append(b.visits, v)
+	b.hits = append(b.hits, v)
 	b.mu.Unlock()
 	r.SetBodyString("ok")
 }
@@ -78,13 +78,13 @@ func (b *Backend) serve(r *fasthttp.RequestCtx) {
 // Path is the path of a request that takes so long.
 func (b *Backend) Path(hold time.Duration) string { return fmt.Sprintf("/?ns=%d", hold) }
 
-// Visits are those since it was last asked.
-func (b *Backend) Visits() ([]Visit, error) {
+// Hits are those since it was last asked.
+func (b *Backend) Hits() ([]Hit, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	visits := b.visits
-	b.visits = nil
-	return visits, nil
+	hits := b.hits
+	b.hits = nil
+	return hits, nil
 }
 
 // PHP is php-fpm with a script that uses the processor for as long as it is told, as
@@ -93,7 +93,7 @@ type PHP struct{ *Server }
 
 const (
 	phpScript = "work.php"
-	phpVisits = "visits" // that the script writes
+	phpHits   = "hits" // that the script writes
 )
 
 // StartPHP runs it.
@@ -105,8 +105,8 @@ func StartPHP(ctx context.Context, parent string) (PHP, error) {
 	script, err := configs.ReadFile("configs/" + phpScript)
 	err = errors.Join(err,
 		os.WriteFile(filepath.Join(s.Dir, phpScript), script, 0o644),
-		os.WriteFile(filepath.Join(s.Dir, phpVisits), nil, 0o600),
-		os.Chmod(filepath.Join(s.Dir, phpVisits), 0o666)) // it works as another user
+		os.WriteFile(filepath.Join(s.Dir, phpHits), nil, 0o600),
+		os.Chmod(filepath.Join(s.Dir, phpHits), 0o666)) // it works as another user
 	if err != nil {
 		s.Stop()
 		return PHP{}, fmt.Errorf("writing the script: %w", err)
@@ -117,25 +117,25 @@ func StartPHP(ctx context.Context, parent string) (PHP, error) {
 // Path is the path of a request that takes so long.
 func (p PHP) Path(hold time.Duration) string { return fmt.Sprintf("/%s?ns=%d", phpScript, hold) }
 
-// Visits are those since it was last asked.
-func (p PHP) Visits() ([]Visit, error) {
-	file := filepath.Join(p.Dir, phpVisits)
-	visits, err := readVisits(file)
+// Hits are those since it was last asked.
+func (p PHP) Hits() ([]Hit, error) {
+	file := filepath.Join(p.Dir, phpHits)
+	hits, err := readHits(file)
 	if err != nil {
 		return nil, err
 	}
-	return visits, os.Truncate(file, 0)
+	return hits, os.Truncate(file, 0)
 }
 
-// readVisits reads pairs of numbers of 64 bits, little-endian.
-func readVisits(file string) ([]Visit, error) {
+// readHits reads pairs of numbers of 64 bits, little-endian.
+func readHits(file string) ([]Hit, error) {
 	text, err := os.ReadFile(file)
-	visits := make([]Visit, len(text)/16)
+	hits := make([]Hit, len(text)/16)
 	if err == nil {
-		_, err = binary.Decode(text, binary.LittleEndian, visits)
+		_, err = binary.Decode(text, binary.LittleEndian, hits)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the visits: %w", err)
+		return nil, fmt.Errorf("reading the hits: %w", err)
 	}
-	return visits, nil
+	return hits, nil
 }

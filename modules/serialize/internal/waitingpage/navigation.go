@@ -19,8 +19,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Visit is a request at a queue, as its handler knows it.
-type Visit struct {
+// Navigation is a browser's request at a queue, as its handler knows it.
+type Navigation struct {
 	serializer.Arrival
 	About    *telemetry.Request
 	Report   *telemetry.Reporter
@@ -89,25 +89,25 @@ var ErrAnswered = errors.New("the browser waits with the page")
 // Wait waits for the turn of a request that the page serves, for a while. It returns the
 // turn of the browser's ticket, and the engine to release afterwards. The error may be
 // [ErrAnswered].
-func (b *Book) Wait(w http.ResponseWriter, r *http.Request, v *Visit) (Engine, serializer.Turn, error) {
-	t := b.find(r, v.Space, v.Queue)
+func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engine, serializer.Turn, error) {
+	t := b.find(r, n.Space, n.Queue)
 	if r.Header.Get(askHeader) != "" {
 		b.endCookies(w, r)
 		return nil, nil, answerPlace(w, r, t)
 	}
-	turn, err := t.claim(v)
+	turn, err := t.claim(n)
 	lost := errors.Is(err, errAway)
 	if lost || errors.Is(err, errNone) {
-		if t, err = b.join(r.Context(), v, lost); err != nil {
+		if t, err = b.join(r.Context(), n, lost); err != nil {
 			return nil, nil, err
 		}
-		t.open(w, r, v.Page.after)
-		turn, err = t.claim(v)
+		t.open(w, r, n.Page.after)
+		turn, err = t.claim(n)
 		t.depart()
 	}
 	b.endCookies(w, r)
 	if errors.Is(err, errWaiting) {
-		return nil, nil, v.send(w, r, t, lost)
+		return nil, nil, n.send(w, r, t, lost)
 	}
 	return t.engine, turn, err
 }
@@ -144,10 +144,10 @@ func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
 }
 
 // send answers with the page.
-func (v *Visit) send(w http.ResponseWriter, r *http.Request, t *Ticket, lost bool) error {
+func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, lost bool) error {
 	data := Data{Place: t.Place(), Lost: lost, Refresh: int(refreshTime.Seconds())}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
-	text, err := v.Page.render(data)
+	text, err := n.Page.render(data)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (v *Visit) send(w http.ResponseWriter, r *http.Request, t *Ticket, lost boo
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
 	h.Set("Retry-After", strconv.Itoa(data.Refresh))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
-	return answer(w, v.Page.status, htmlType+"; charset=utf-8", text)
+	return answer(w, n.Page.status, htmlType+"; charset=utf-8", text)
 }
 
 // answer sends a text that nobody may keep, and returns ErrAnswered.

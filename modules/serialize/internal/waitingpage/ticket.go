@@ -35,19 +35,19 @@ type Ticket struct {
 	proven   atomic.Bool           // the browser has sent its cookie back
 	place    atomic.Pointer[Place] // when the queue was last read, or nil
 
-	mu    sync.Mutex // guards the fields below
-	state state
-	here  int           // how many requests of the browser are under way; none is absent then
-	seen  time.Time     // when the last one that counts has ended, or the ticket
-	gap   time.Duration // between the last two
-	told  bool          // a request has ended since the turn was offered: later ones do not count
-	timer *time.Timer
-	wait  serializer.Wait
-	turn  serializer.Turn     // from offered on
-	came  time.Time           // when it was offered
-	left  time.Duration       // at that time, of what absent browsers may cost the queue
-	err   error               // why the ticket is over, or is about to be; else nil
-	heir  *serializer.Arrival // the request that has claimed the turn, or nil
+	mu      sync.Mutex // guards the fields below
+	state   state
+	here    int           // how many requests of the browser are under way; none is absent then
+	seen    time.Time     // when the last one that counts has ended, or the ticket
+	gap     time.Duration // between the last two
+	told    bool          // a request has ended since the turn was offered: later ones do not count
+	timer   *time.Timer
+	wait    serializer.Wait
+	turn    serializer.Turn     // from offered on
+	came    time.Time           // when it was offered
+	left    time.Duration       // at that time, of what absent browsers may cost the queue
+	err     error               // why the ticket is over, or is about to be; else nil
+	claimer *serializer.Arrival // the request that has claimed the turn, or nil
 }
 
 type state uint8
@@ -81,17 +81,17 @@ const (
 	maxText = 256 // of what a client can make a ticket take, in bytes
 )
 
-// join takes a ticket for the browser of a visit. Its request is here until depart. proven
-// says that it came with the cookie of an earlier ticket, which is over.
-func (b *Book) join(ctx context.Context, v *Visit, proven bool) (*Ticket, error) {
-	engine, err := v.Acquire()
+// join takes a ticket for the browser of a navigation, which is under way until depart. With
+// proven, it came with the cookie of an earlier ticket, which is over.
+func (b *Book) join(ctx context.Context, n *Navigation, proven bool) (*Ticket, error) {
+	engine, err := n.Acquire()
 	if err != nil {
 		return nil, err
 	}
 	t := &Ticket{
-		rule: v.Rule, space: v.Space, hold: max(v.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
-		report: v.Report, capacity: v.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
-		about: telemetry.Request{Entry: v.About.Entry, Described: v.Requester.Request()},
+		rule: n.Rule, space: n.Space, hold: max(n.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
+		report: n.Report, capacity: n.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
+		about: telemetry.Request{Entry: n.About.Entry, Described: n.Requester.Request()},
 	}
 	t.proven.Store(proven)
 	// Each text is a part of what the client sent, and would keep the whole.
@@ -100,7 +100,7 @@ func (b *Book) join(ctx context.Context, v *Visit, proven bool) (*Ticket, error)
 		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
 	}
 	b.tickets.Store(t.id, t)
-	a := v.Arrival
+	a := n.Arrival
 	a.Requester, a.Revoke = t, t.revoke
 	t.report.Waits(ctx, &t.about)
 	t.mu.Lock()
@@ -156,8 +156,8 @@ func (t *Ticket) countsLocked() bool { return t.state == waiting || t.state == o
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
-func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
-	if t == nil || !t.rule.AsStrictAs(v.Rule) { // others may be inside where the request has to be alone
+func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
+	if t == nil || !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
 		return nil, errNone
 	}
 	t.mu.Lock()
@@ -168,17 +168,17 @@ func (t *Ticket) claim(v *Visit) (serializer.Turn, error) {
 	case waiting:
 		return nil, errWaiting
 	case offered:
-		t.state, t.heir = claimed, &v.Arrival
+		t.state, t.claimer = claimed, &n.Arrival
 		t.engine.Places().absences.end(t.about.Queue)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
-		v.About.Late = t.about.Since.Sub(t.came)
+		n.About.Late = t.about.Since.Sub(t.came)
 	case claimed:
 		return nil, errNone
 	case over:
 	}
 	t.book.tickets.Delete(t.id)
-	v.About.Waited, v.About.Since = t.about.Waited, t.about.Since
+	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 	turn, err := t.turn, t.err
 	t.err = errNone // for other tabs
 	return turn, err
@@ -242,7 +242,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 // revoke takes the turn back, from whatever request has claimed it.
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
-	heir := t.heir
+	claimer := t.claimer
 	if t.err == nil && t.state != claimed {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
@@ -250,8 +250,8 @@ func (t *Ticket) revoke(cause error) {
 		}
 	}
 	t.mu.Unlock()
-	if heir != nil {
-		heir.Revoke(cause)
+	if claimer != nil {
+		claimer.Revoke(cause)
 	}
 }
 
@@ -282,8 +282,8 @@ func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 func (t *Ticket) Served() serializer.Requester {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.heir != nil {
-		return t.heir.Requester
+	if t.claimer != nil {
+		return t.claimer.Requester
 	}
 	return t
 }

@@ -53,9 +53,9 @@ type request struct{ revoked atomic.Value }
 
 func (r *request) Request() serializer.Request { return serializer.Request{Path: "/mine"} }
 
-// visit is that of a request of a browser.
-func (q *queue) visit(r *request) *Visit {
-	return &Visit{
+// navigation is that of a request.
+func (q *queue) navigation(r *request) *Navigation {
+	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
 		About:   &telemetry.Request{Entry: agelist.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold},
 		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
@@ -77,7 +77,7 @@ func (q *queue) enter() serializer.Turn {
 // given gives a browser the page.
 func (q *queue) given() *Ticket {
 	q.Helper()
-	t, err := q.join(q.Context(), q.visit(new(request)), false)
+	t, err := q.join(q.Context(), q.navigation(new(request)), false)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (q *queue) asked() *Ticket {
 // want claims a ticket, and expects an error.
 func (q *queue) want(t *Ticket, want error) {
 	q.Helper()
-	if _, err := t.claim(q.visit(new(request))); !errors.Is(err, want) {
+	if _, err := t.claim(q.navigation(new(request))); !errors.Is(err, want) {
 		q.Fatalf("claiming: %v; expected %v", err, want)
 	}
 }
@@ -172,7 +172,7 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 			if want == -1 {
 				inside.Leave()
 				synctest.Wait()
-				turn, err := mine.claim(q.visit(new(request)))
+				turn, err := mine.claim(q.navigation(new(request)))
 				if err != nil {
 					q.Fatal(err)
 				}
@@ -210,7 +210,7 @@ func TestSlowNetworksKeepTheirPlaces(t *testing.T) {
 							}
 							time.Sleep(absent)
 						}
-						turn, err := mine.claim(q.visit(new(request)))
+						turn, err := mine.claim(q.navigation(new(request)))
 						if err == nil {
 							turn.Leave()
 							q.Release()
@@ -238,7 +238,7 @@ func TestCookieProvesTheNextPlace(t *testing.T) {
 		}
 		inside.Leave()
 		inside = q.enter()
-		mine, err := q.join(q.Context(), q.visit(new(request)), true)
+		mine, err := q.join(q.Context(), q.navigation(new(request)), true)
 		if err != nil {
 			q.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestCookieProvesTheNextPlace(t *testing.T) {
 		mine.depart()
 		inside.Leave()
 		time.Sleep(time.Second)
-		turn, err := mine.claim(q.visit(new(request)))
+		turn, err := mine.claim(q.navigation(new(request)))
 		if err != nil {
 			q.Fatal(err)
 		}
@@ -286,14 +286,14 @@ func TestTurnIsRevoked(t *testing.T) {
 }
 
 // A turn that is taken back reaches the request that has claimed it.
-func TestRevocationReachesTheHeir(t *testing.T) {
+func TestRevocationReachesTheClaimer(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		mine := q.asked()
 		inside.Leave()
 		synctest.Wait()
 		claims, another := new(request), new(request)
-		turn, err := mine.claim(q.visit(claims))
-		if _, none := mine.claim(q.visit(another)); err != nil || !errors.Is(none, errNone) {
+		turn, err := mine.claim(q.navigation(claims))
+		if _, none := mine.claim(q.navigation(another)); err != nil || !errors.Is(none, errNone) {
 			q.Errorf("claiming: %v, by another tab: %v", err, none)
 		}
 		if err := q.places.Evict(q.Context(), "a", turn.Token()); err != nil {

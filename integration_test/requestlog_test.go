@@ -13,9 +13,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// loggedVisits makes three requests to a queue of one, with one to wait, and IDs: the first
+// loggedRequests makes three requests to a queue of one, with one to wait, and IDs: the first
 // is served, the second waits for it, and the third is refused.
-func loggedVisits(t *testing.T, global, tracing string, env map[string]string) *caddy {
+func loggedRequests(t *testing.T, global, tracing string, env map[string]string) *caddy {
 	t.Helper()
 	c := start(t, setup{global: global, env: env, site: "unique_ids\nlog\n" + tracing + behindQueue("prefix a_\nqueue_length 1")})
 	holder, waiter := c.holder(t), c.waiter("waiter", 2)
@@ -30,9 +30,9 @@ func loggedVisits(t *testing.T, global, tracing string, env map[string]string) *
 // Log lines contain the request's txid even if nothing has used it before. Bug: they
 // omitted it. Refusals are an event for subscribers; at debug level, the log shows all
 // events.
-func TestLogOfVisit(t *testing.T) {
+func TestLogOfRequest(t *testing.T) {
 	t.Parallel()
-	c := loggedVisits(t, "debug", "", nil)
+	c := loggedRequests(t, "debug", "", nil)
 	entered, access := c.awaitEntries("entered", 2), c.awaitEntries("handled request", 3)
 	// The next request may be quicker with its line than the one that has left.
 	by := func(field string, entries []entry) map[any]entry {
