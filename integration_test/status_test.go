@@ -3,10 +3,6 @@
 package integration_test
 
 import (
-	"bytes"
-	"fmt"
-	"image/color"
-	"image/png"
 	"net"
 	"net/http"
 	"net/url"
@@ -59,28 +55,6 @@ func TestStatusAnswers(t *testing.T) {
 	if strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)") {
 		t.Error("a name got into the page as markup")
 	}
-}
-
-// checkPicture makes sure that a page has the right background, and something on
-// it.
-func checkPicture(text []byte, dark bool) error {
-	picture, err := png.Decode(bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	ground := color.GrayModel.Convert(picture.At(2, 2)).(color.Gray).Y
-	if (ground < 128) != dark {
-		return fmt.Errorf("the background's brightness is %d", ground)
-	}
-	colors := make(map[color.Color]bool)
-	for x := range picture.Bounds().Dx() {
-		for y := range picture.Bounds().Dy() {
-			if colors[picture.At(x, y)] = true; len(colors) == 20 {
-				return nil
-			}
-		}
-	}
-	return fmt.Errorf("there are only %d colors; the page is empty", len(colors))
 }
 
 // The controls accept requests only from the page: its reader is logged in, and another

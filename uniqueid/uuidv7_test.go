@@ -76,18 +76,6 @@ func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 	}
 }
 
-func TestUUIDv7SortsAsTXIDs(t *testing.T) {
-	var lastTXID, lastUUID string
-	for range 10_000 {
-		id := NewUUIDv7()
-		txid, ok := id.TXID()
-		if !ok || txid.String() <= lastTXID || id.String() <= lastUUID {
-			t.Fatalf("after %s, %s came %v, %v", lastUUID, lastTXID, id, txid)
-		}
-		lastTXID, lastUUID = txid.String(), id.String()
-	}
-}
-
 // Trace Context, level 2, requires the last 7 bytes of a trace ID to be random
 // if its flags say so. They are 36 bits of the txid and the 20 bits more. Each
 // must be set and must change in half of the IDs, also among those of one

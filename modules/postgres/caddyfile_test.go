@@ -67,7 +67,6 @@ func TestProvision(t *testing.T) {
 		"libpq's alone":       {`{"url":"postgres://u:hunter@a?user=u&keepalives=1"}`, "", "url: the parameter keepalives is"}, // bug: only the server refused it
 		"password":            {`{"url":"postgres://u:x/hunter@a/c"}`, "", "such as %40 for @"},
 		"other scheme":        {`{"url":"mysql://u:hunter@a"}`, "", "expected a URL such as postgres://"},
-		"short ttl":           {`{"url":"postgres://a/b","ttl":1000000}`, "", "ttl 1ms: expected"},
 		"bad namespace":       {`{"url":"postgres://a/b","namespace":" "}`, "", "namespace"},
 		"no text":             {`{"url":"postgres://a/b","namespace":"{file.` + bytes + `}"}`, "", "expected UTF-8"},
 	} {
