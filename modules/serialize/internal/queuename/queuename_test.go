@@ -11,7 +11,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // What `printf %s 'a b' | sha256sum | cut -c1-16` prints.
@@ -188,25 +187,5 @@ func TestAllocations(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() { p.Queue(r) }); got > most {
 			t.Errorf("%s allocates %.0f times; expected %.0f at most", prefix, got, most)
 		}
-	}
-}
-
-func BenchmarkQueue(b *testing.B) {
-	r := request("shop.example", "X-Api-Key", "a b", "", "")
-	for _, prefix := range []string{"a_", "site_{http.request.host}_", "key_{http.request.header.X-Api-Key}_"} {
-		p := parse(b, prefix)
-		b.Run(prefix, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				p.Queue(r)
-			}
-		})
-		b.Run(prefix+"/replacer", func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-				serializer.QueueName(repl.ReplaceAll(prefix, ""))
-			}
-		})
 	}
 }
