@@ -10,47 +10,47 @@ import (
 	"testing"
 )
 
-// storeys are the house from top to bottom. A package belongs to the first that it matches.
-var storeys = []string{"cmd/", ".", "modules/", "uniqueid", "serializer", "internal/"}
+// layers are those of the code, from top to bottom. A package belongs to the first that it matches.
+var layers = []string{"cmd/", ".", "modules/", "uniqueid", "serializer", "internal/"}
 
 const (
-	house        = "github.com/orderly-http/caddy-orderly/"
+	modulePath   = "github.com/orderly-http/caddy-orderly/"
 	caddyModules = "github.com/caddyserver/"
 )
 
 // Imports only go down, and the libraries know nothing of Caddy.
 func TestImportsGoDown(t *testing.T) {
 	for file, imports := range importsOf(t) {
-		from := storeyOf(path.Dir(file))
+		from := layerOf(path.Dir(file))
 		library := strings.HasPrefix(file, "uniqueid/") || strings.HasPrefix(file, "serializer/")
 		for _, imported := range imports {
 			if library && strings.HasPrefix(imported, caddyModules) {
 				t.Errorf("%s belongs to a library, and imports %s", file, imported)
 			}
-			if name, ours := strings.CutPrefix(imported+"/", house); ours && storeyOf(strings.TrimSuffix(name, "/")) < from {
+			if name, ours := strings.CutPrefix(imported+"/", modulePath); ours && layerOf(strings.TrimSuffix(name, "/")) < from {
 				t.Errorf("%s imports %s, which is above it", file, imported)
 			}
 		}
 	}
 }
 
-func storeyOf(name string) int {
+func layerOf(name string) int {
 	if name == "" {
 		name = "."
 	}
 	if strings.HasPrefix(name, "modules/") && strings.HasSuffix(name, "/cmd/caddy") { // of an engine
 		name = "cmd/caddy"
 	}
-	for i, storey := range storeys {
-		if name == storey || storey != "." && strings.HasPrefix(name+"/", storey) {
+	for i, layer := range layers {
+		if name == layer || layer != "." && strings.HasPrefix(name+"/", layer) {
 			return i
 		}
 	}
-	return len(storeys)
+	return len(layers)
 }
 
 // importsOf are the Go files that are no tests, with what they import. The measurements are
-// a house of their own.
+// a module of their own.
 func importsOf(t *testing.T) map[string][]string {
 	t.Helper()
 	files := make(map[string][]string)

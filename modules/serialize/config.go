@@ -190,7 +190,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if s.report, err = telemetry.NewReporter(ctx, registered.statsOf(s.Prefix).Stats); err != nil {
+	if s.report, err = telemetry.NewReporter(ctx, registered.prefixOf(s.Prefix).Counters); err != nil {
 		return err
 	}
 	s.warn(ctx)
@@ -250,7 +250,7 @@ func (s *Handler) Cleanup() error {
 	case caddy.Exiting():
 		registered.close() // also those that only requests of earlier configurations use
 	case caddy.ActiveContext().Context == s.before: // this one never was: it is rejected, or only validated
-		registered.forgetStats(s.Prefix)
+		registered.forgetPrefix(s.Prefix)
 		engine.unwanted.Store(true)
 		defer engine.unwanted.Store(false) // others may use it
 	default:

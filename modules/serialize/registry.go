@@ -32,7 +32,7 @@ type registry struct {
 	opened   sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
 	closing  sync.WaitGroup   // engines that nobody uses any more
 	counts   sync.Map         // *atomic.Int32, by directory: how many of these engines are open
-	prefixes sync.Map         // *prefixStats, by prefix
+	prefixes sync.Map         // *knownPrefix, by prefix
 	handlers sync.Map         // the keys are *Handler, of all configurations, until they end
 	browsers waitingpage.Book // that wait without a connection
 }
@@ -57,30 +57,30 @@ func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
 	return found
 }
 
-// statsOf returns the stats of a prefix. They are kept for as long as the process runs, so
+// prefixOf returns what is known of a prefix. Its counters are kept for as long as the process runs, so
 // that counters never fall.
-func (r *registry) statsOf(prefix string) *prefixStats {
+func (r *registry) prefixOf(prefix string) *knownPrefix {
 	s, ok := r.prefixes.Load(prefix)
 	if !ok {
 		parsed, _ := queuename.Parse(prefix)
-		s, _ = r.prefixes.LoadOrStore(prefix, &prefixStats{telemetry.NewStats(prefix), parsed})
+		s, _ = r.prefixes.LoadOrStore(prefix, &knownPrefix{telemetry.NewCounters(prefix), parsed})
 	}
-	return s.(*prefixStats)
+	return s.(*knownPrefix)
 }
 
-// forgetStats forgets the stats of a prefix that nothing was counted for.
-func (r *registry) forgetStats(prefix string) {
-	if s, ok := r.prefixes.Load(prefix); ok && !s.(*prefixStats).isUsed() && s.(*prefixStats).Forget() {
+// forgetPrefix forgets a prefix for which nothing was counted.
+func (r *registry) forgetPrefix(prefix string) {
+	if s, ok := r.prefixes.Load(prefix); ok && !s.(*knownPrefix).isUsed() && s.(*knownPrefix).Forget() {
 		r.prefixes.Delete(prefix)
 	}
 }
 
-// allStats are the stats of all prefixes, in their order.
-func (r *registry) allStats() (all []*prefixStats) {
+// allPrefixes are the known prefixes, in order.
+func (r *registry) allPrefixes() (all []*knownPrefix) {
 	for _, s := range r.prefixes.Range {
-		all = append(all, s.(*prefixStats))
+		all = append(all, s.(*knownPrefix))
 	}
-	slices.SortFunc(all, func(a, b *prefixStats) int { return strings.Compare(a.Prefix, b.Prefix) })
+	slices.SortFunc(all, func(a, b *knownPrefix) int { return strings.Compare(a.Prefix, b.Prefix) })
 	return all
 }
 

@@ -111,7 +111,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		rows = append(rows, row)
 		byPrefix[q.Prefix] = append(byPrefix[q.Prefix], row)
 	}
-	for _, s := range registered.allStats() {
+	for _, s := range registered.allPrefixes() {
 		if !s.isUsed() {
 			continue
 		}
@@ -129,7 +129,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // sumRow is the sum of a prefix's queues, as this process counts them. It can be paused
 // unless it is used in several directories, or begins with a placeholder: then its pause
 // would be that of all queues.
-func (s *prefixStats) sumRow(now time.Time) *statuspage.Queue {
+func (s *knownPrefix) sumRow(now time.Time) *statuspage.Queue {
 	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
 		Sum: true, OldestWaiting: s.Waits.Oldest(now),

@@ -87,7 +87,7 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 					}
 				}
 				configure(t, engines[path], prefix)
-				registered.statsOf(prefix)
+				registered.prefixOf(prefix)
 			}
 			path, prefix := queue(n / 2)
 			paused := strings.ReplaceAll(prefix, "{user}", strconv.Itoa(n/2))
@@ -97,7 +97,7 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
 				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
 			}
-			report := telemetry.Reporter{Stats: registered.statsOf(prefix).Stats, Logger: zap.NewNop()}
+			report := telemetry.Reporter{Counters: registered.prefixOf(prefix).Counters, Logger: zap.NewNop()}
 			report.Refused(&telemetry.Request{Reason: serializer.ReasonTimeout}, http.StatusServiceUnavailable, nil)
 			t.Cleanup(func() { registered.prefixes.Delete(prefix) })
 			if data := statusData(t, "blame"); data.Troubled != 1 {

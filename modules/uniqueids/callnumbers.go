@@ -8,7 +8,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
 
-	"github.com/orderly-http/caddy-orderly/modules/uniqueids/internal/storedruns"
+	"github.com/orderly-http/caddy-orderly/modules/uniqueids/internal/runstorage"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -47,7 +47,7 @@ func openCallNumbers(_ context.Context, u *Handler) (newID, error) {
 
 // NextRun implements [uniqueid.RunStore].
 func (c *callNumbers) NextRun(ctx context.Context) (uint32, error) {
-	return storedruns.Next(ctx, *c.storage.Load())
+	return runstorage.Next(ctx, *c.storage.Load())
 }
 
 // Destruct implements [caddy.Destructor].

@@ -22,7 +22,7 @@ const (
 
 // RetryAfter is the header's value for a refused request. capacity is how many may be
 // inside; 0 is not known. pausedUntil is when the queue's pause ends, or nil.
-func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
+func (s *Counters) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
 	wait := float64(position+1) / s.hold.pace(capacity, s.Holds.Ages(queue, now))
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
@@ -37,7 +37,7 @@ func (s *Stats) RetryAfter(queue string, position, capacity int, pausedUntil *ti
 
 // Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
 // still is for how long it has had this number.
-func (s *Stats) Guess(queue string, number, capacity int, still time.Duration) float64 {
+func (s *Counters) Guess(queue string, number, capacity int, still time.Duration) float64 {
 	return s.hold.guess(number, capacity, s.Holds.Ages(queue, time.Now()), still)
 }
 

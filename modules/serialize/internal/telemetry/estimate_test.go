@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 )
 
 // Bug: Retry-After took no account of concurrency: it said 18 s where a place was free in
@@ -40,14 +40,14 @@ func TestRetryAfter(t *testing.T) {
 		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, "20"},
 		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, "20"},
 	} {
-		r, now := NewStats("a_"), time.Now()
+		r, now := NewCounters("a_"), time.Now()
 		for _, hold := range c.ended {
 			r.hold.add(hold)
 		}
 		for _, age := range c.ages {
-			r.Holds.Insert(&agelist.Entry{Queue: "a_"}, now.Add(-age))
+			r.Holds.Insert(&oldest.Entry{Queue: "a_"}, now.Add(-age))
 		}
-		r.Holds.Insert(&agelist.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
+		r.Holds.Insert(&oldest.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
 		if c.readers {
 			c.concurrency = 0
 		}

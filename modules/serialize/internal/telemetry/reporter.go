@@ -22,7 +22,7 @@ import (
 
 // Reporter tells what happens to the requests of one handler.
 type Reporter struct {
-	*Stats
+	*Counters
 	Logger *zap.Logger
 
 	ctx      caddy.Context    // of the configuration
@@ -32,8 +32,8 @@ type Reporter struct {
 
 // NewReporter returns the reporter of a handler. Every configuration with an HTTP server
 // has Caddy's events app.
-func NewReporter(ctx caddy.Context, stats *Stats) (*Reporter, error) {
-	r := &Reporter{Stats: stats, Logger: ctx.Logger(), ctx: ctx}
+func NewReporter(ctx caddy.Context, counters *Counters) (*Reporter, error) {
+	r := &Reporter{Counters: counters, Logger: ctx.Logger(), ctx: ctx}
 	app, err := ctx.AppIfConfigured("events")
 	if err != nil && !errors.Is(err, caddy.ErrNotConfigured) {
 		return nil, fmt.Errorf("loading events: %w", err)
@@ -52,7 +52,7 @@ func (r *Reporter) Admitted(q *Request) {
 func (r *Reporter) Waits(ctx context.Context, q *Request) {
 	q.startSpan(ctx)
 	r.Waiting.Add(1)
-	r.Stats.Waits.Insert(&q.Entry, time.Now())
+	r.Counters.Waits.Insert(&q.Entry, time.Now())
 }
 
 // Waited tells that a request waits no longer. It has its turn, unless there is an error.
@@ -61,7 +61,7 @@ func (r *Reporter) Waited(q *Request, err error) {
 	q.Waited = now.Sub(q.Since)
 	r.Waiting.Add(-1)
 	r.waitTimes.Observe(q.Waited.Seconds())
-	r.Stats.Waits.Remove(&q.Entry)
+	r.Counters.Waits.Remove(&q.Entry)
 	q.Since = now
 	q.endSpan(err)
 }

@@ -8,13 +8,13 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Request is what others learn of a request in a queue.
 type Request struct {
-	agelist.Entry // its queue; since when it has waited, or has been inside
+	oldest.Entry // its queue; since when it has waited, or has been inside
 
 	Described serializer.Request // without its txid
 	ID        requestid.ID       // makes the txid; nil without unique_ids

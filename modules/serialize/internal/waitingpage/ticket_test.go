@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
@@ -27,7 +27,7 @@ type queue struct {
 func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
-		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Stats: telemetry.NewStats(t.Name())}}
+		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name())}}
 		test(q, q.enter())
 		_ = engine.Close()
 		time.Sleep(time.Hour) // all timers have ended
@@ -57,7 +57,7 @@ func (r *request) Request() serializer.Request { return serializer.Request{Path:
 func (q *queue) navigation(r *request) *Navigation {
 	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
-		About:   &telemetry.Request{Entry: agelist.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold},
+		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold},
 		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// prefixStats is what the metrics and the status page know of one configured prefix. There
+// knownPrefix is what the metrics and the status page know of one configured prefix. There
 // is one for each prefix as configured, so their number does not grow with traffic.
-type prefixStats struct {
-	*telemetry.Stats
+type knownPrefix struct {
+	*telemetry.Counters
 	prefix *queuename.Prefix
 }
 
 // handlers are those that have the prefix.
-func (s *prefixStats) handlers() []*Handler {
+func (s *knownPrefix) handlers() []*Handler {
 	return registered.handlersWhere(func(h *Handler) bool { return h.Prefix == s.Prefix })
 }
 
@@ -44,12 +44,12 @@ func usageOf(handlers []*Handler) (u usage) {
 }
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
-func (s *prefixStats) isUsed() bool {
+func (s *knownPrefix) isUsed() bool {
 	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.handlers()) > 0
 }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
-func (s *prefixStats) paused() float64 {
+func (s *knownPrefix) paused() float64 {
 	for _, h := range s.handlers() {
 		if h.engine.PausedUntil(s.prefix.Names) != nil {
 			return 1

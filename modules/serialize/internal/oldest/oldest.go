@@ -1,5 +1,5 @@
-// Package agelist knows how long requests have waited, or have been inside.
-package agelist
+// Package oldest knows the oldest request that waits, or is inside, and how old it is.
+package oldest
 
 import (
 	"iter"

@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/agelist"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -49,22 +49,22 @@ func histogram(name, help string) *prometheus.HistogramVec {
 	}, []string{"queue"})
 }
 
-// Stats is what is counted of the requests of one prefix as configured. Requests are
+// Counters is what is counted of the requests of one prefix as configured. Requests are
 // counted here and nowhere else.
-type Stats struct {
+type Counters struct {
 	Prefix          string
 	Created         time.Time
 	Waiting, Inside atomic.Int64
-	Waits, Holds    agelist.List // of those that wait, and of those that are inside
+	Waits, Holds    oldest.List // of those that wait, and of those that are inside
 
 	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
 	hold                 holdEstimate
 }
 
-// NewStats returns the stats of a prefix, which is the label of its metrics.
-func NewStats(prefix string) *Stats {
-	s := &Stats{
+// NewCounters returns the counters of a prefix, which is the label of its metrics.
+func NewCounters(prefix string) *Counters {
+	s := &Counters{
 		Prefix: prefix, Created: time.Now(), outcomes: make(map[string]*outcome),
 		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
 	}
@@ -75,7 +75,7 @@ func NewStats(prefix string) *Stats {
 }
 
 // Forget removes the series of a prefix, unless something was counted.
-func (s *Stats) Forget() bool {
+func (s *Counters) Forget() bool {
 	for _, o := range s.outcomes {
 		if o.count.Load() > 0 {
 			return false
@@ -90,7 +90,7 @@ func (s *Stats) Forget() bool {
 type outcome struct{ count, refused atomic.Int64 }
 
 // Count notes a request's outcome.
-func (s *Stats) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
+func (s *Counters) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
 
 // Outcome is how many requests had an outcome, and when a refused one last had it.
 type Outcome struct {
@@ -99,7 +99,7 @@ type Outcome struct {
 }
 
 // Outcomes are what has become of the requests.
-func (s *Stats) Outcomes() map[string]Outcome {
+func (s *Counters) Outcomes() map[string]Outcome {
 	all := make(map[string]Outcome)
 	for name, o := range s.outcomes {
 		all[name] = Outcome{o.count.Load(), time.Unix(0, o.refused.Load())}

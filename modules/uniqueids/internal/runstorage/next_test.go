@@ -1,4 +1,4 @@
-package storedruns
+package runstorage
 
 import (
 	"context"

@@ -51,7 +51,7 @@ func (queueMetrics) Describe(to chan<- *prometheus.Desc) {
 // nothing happens.
 func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 	now := time.Now()
-	for _, s := range registered.allStats() {
+	for _, s := range registered.allPrefixes() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Prefix)
 		}

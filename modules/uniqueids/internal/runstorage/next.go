@@ -1,4 +1,4 @@
-// Package storedruns issues the run numbers of call numbers from Caddy's storage, each
+// Package runstorage issues the run numbers of call numbers from Caddy's storage, each
 // number once, to all processes that share the storage.
 //
 // The key orderly/call_numbers/next_run holds the next run number in decimal; the first is
@@ -26,7 +26,7 @@
 // The winner removes the marks of earlier runs; the last mark always exists. A process that
 // has slept may store the mark of a run long past. It does not win that run, because others
 // have stored their names meanwhile.
-package storedruns
+package runstorage
 
 import (
 	"context"

@@ -1,6 +1,6 @@
 //go:build unix
 
-package storedruns
+package runstorage
 
 import (
 	"io/fs"
