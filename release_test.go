@@ -116,7 +116,7 @@ func TestDependabotSeesEverything(t *testing.T) {
 	}
 }
 
-// The workflows run code of others as it was at one commit: whoever takes a tag over must
+// The workflows run code of others as it was at one commit: somebody who takes a tag over must
 // not reach our releases.
 func TestActionsArePinned(t *testing.T) {
 	workflows, err := filepath.Glob(".github/workflows/*.yml")

@@ -39,7 +39,7 @@ func (b *bench) measure(ctx context.Context, s suite) (*figures.Set, error) {
 	return b.set, err
 }
 
-// machine tells what matters for the figures.
+// machine describes what matters for the figures.
 func (b *bench) machine(ctx context.Context) string {
 	said := func(program string, args ...string) string {
 		path, err := server.Find(program)

@@ -17,7 +17,7 @@ import (
 )
 
 // ownCalls is the figure of a request's calls, without those with which Go's runtime puts
-// threads to sleep and wakes them. Under strace, the number of these tells how slow
+// threads to sleep and wakes them. Under strace, the number of these shows how slow
 // strace is.
 const ownCalls = "calls"
 

@@ -105,7 +105,7 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	return values, err
 }
 
-// speed tells how fast a server is, and how much of the processor it takes.
+// speed is how fast a server is, and how much of the processor it takes.
 func (b *bench) speed(ctx context.Context, r serving) (figures.Values, error) {
 	before, err := r.ProcessorTime()
 	if err != nil {

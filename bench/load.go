@@ -15,7 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
 
-// outcome is what wrk tells of a run. Each client sends its next request when it has the
+// outcome is what wrk reports of a run. Each client sends its next request when it has the
 // answer to the last.
 type outcome struct {
 	Requests, Micros int     // how many were answered, in how many microseconds

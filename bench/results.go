@@ -69,7 +69,7 @@ func texts(sets map[string]*figures.Set) map[string]string {
 	return all
 }
 
-// circumstances tells how far the figures can be trusted.
+// circumstances says how far the figures can be trusted.
 func circumstances(s *figures.Set) string {
 	rounds := 0
 	for _, row := range s.Rows {

@@ -110,12 +110,12 @@ func measurePHP(ctx context.Context, b *bench) error {
 	}
 	contestants := stamped(caddies(b.caddy, php.Addr, php.Dir))
 	for _, name := range []string{haproxyFree, haproxyOne, apacheFree, modQoS} {
-		peer := contestant{name: name, serial: name == haproxyOne || name == modQoS}
-		peer.config = server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: peer.serial}
+		rival := contestant{name: name, serial: name == haproxyOne || name == modQoS}
+		rival.config = server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: rival.serial}
 		if name == apacheFree || name == modQoS {
-			peer.config.Program = "apache2"
+			rival.config.Program = "apache2"
 		}
-		contestants = append(contestants, peer)
+		contestants = append(contestants, rival)
 	}
 	// With mod_qos, a round of 32 clients takes more than a second and a half.
 	c := contest{bench: b, upstream: php, contestants: contestants, seconds: 3, gauge: b.speed}

@@ -133,7 +133,7 @@ func TestBufferOff(t *testing.T) {
 }
 
 // A handler need not read a body that streams. Bug: if the request had waited, the body was
-// read beside the access log, which tells how much was read. Needs the race detector.
+// read beside the access log, which has how much was read. Needs the race detector.
 func TestUnreadStreamedBody(t *testing.T) {
 	t.Parallel()
 	answer := "respond /unread " + strings.Repeat("x", 16<<10) + "\n" // net/http waits for the body before it sends that

@@ -24,7 +24,7 @@ type setup struct {
 	dir      string              // {$DIR}, the lock directory; default a new one
 	upstream *testcaddy.Upstream // {$UPSTREAM}; default a new one
 	env      map[string]string   // further {$NAME}s
-	user     *user               // who runs it; default whoever runs the test
+	user     *user               // who runs it; default: the user of the test
 	launcher []string            // a command that starts the command it is given
 	files    []*os.File          // open files for it, from number 3
 }

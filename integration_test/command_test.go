@@ -116,7 +116,7 @@ func TestCommandShowsWhoIsAlive(t *testing.T) {
 	}
 	// Bug: a request of theirs was said to be cancelled.
 	c.wantCommand(3, "removes the file of another program, which works on", "evict", "--prefix", "b_", tickets[2].Token)
-	c.wantEvict(0, "its file was removed; whoever made it may still be at work", tickets[2].Token)
+	c.wantEvict(0, "its file was removed; the program that made it may still be at work", tickets[2].Token)
 	if want := []string{"true", "true", "false"}; !slices.Equal(alive, want) {
 		t.Errorf("alive are %v; expected %v", alive, want)
 	}

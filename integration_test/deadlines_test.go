@@ -59,7 +59,7 @@ func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 
 // Nor does it while the body of a waiting request streams, whatever limits that. Bug: with
 // `buffer off`, the body was read ahead while the request waited. That was limited, and ended
-// the wait with 499. It also went on beside the access log, which tells how much was read.
+// the wait with 499. It also went on beside the access log, which has how much was read.
 func TestWaitingIsNotTakenOffStreamedBodies(t *testing.T) {
 	t.Parallel()
 	const timeout = time.Second

@@ -55,7 +55,7 @@ func newEdgeUpstream(t testing.TB) *edgeUpstream {
 	return u
 }
 
-// expect says what is to be done with a request. It tells about its hits.
+// expect says what is to be done with a request. The channel has its hits.
 func (u *edgeUpstream) expect(request string, steps []edgeStep) (arrived <-chan *edgeHit) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -20,10 +20,10 @@ func wantRetryAfter(t testing.TB, r testcaddy.Answer) {
 	}
 }
 
-// wantRefusalLogged fails the test unless the log tells of a refusal.
+// wantRefusalLogged fails the test unless the log has a refusal.
 func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 	c.t.Helper()
-	return c.awaitEntry("the log tells of the refusal", func(e entry) bool {
+	return c.awaitEntry("the log has the refusal", func(e entry) bool {
 		return e["msg"] == "refused" && e.Text("reason") == reason && e.Text("queue") == queue
 	})
 }

@@ -38,8 +38,8 @@ type Arrival struct {
 	Timeout time.Duration
 
 	// Holds are the turns that the caller has already. While it waits, it leaves none of
-	// them. A store that issues no tickets until others have left issues those that these
-	// others ask for; see [ErrNotNow].
+	// them. A store may issue no tickets until some holders have left. It still issues those
+	// that these holders ask for; see [ErrNotNow].
 	Holds []Turn
 
 	// Requester describes what the arrival is for, to people who read the queue. Nil

@@ -12,7 +12,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Leave does nothing after the first call, whoever is inside by then.
+// Leave does nothing after the first call, also if another ticket is inside by then.
 func TestLeaveTwice(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
 		first := enter(t, e, arrival())

@@ -165,8 +165,8 @@ func (e *Engine) appendAll() {
 		if e.appendBatch(batch) {
 			continue
 		}
-		// These wait until others have left. Whoever has a turn may be one of the others, and
-		// would wait for itself.
+		// These wait until some holders have left. If the caller of an arrival is such a holder,
+		// it would wait for itself.
 		e.appendBatch(e.nestedBatch())
 		select {
 		case <-e.nested:

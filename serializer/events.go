@@ -71,7 +71,7 @@ func (e events) Lost(cause error) {
 }
 
 // lose empties all queues, except for the holders of this process. These have not left
-// yet, so whoever takes a ticket in this process from now on must wait for them.
+// yet, so tickets that this process takes from now on must wait for them.
 func (e *Engine) lose(cause error) (refused, revoked int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

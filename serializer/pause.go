@@ -126,7 +126,7 @@ func (e *Engine) setPause(name string, until time.Time) {
 }
 
 // applyPauseLocked pauses or resumes a queue, as it should be now. From the order alone,
-// other processes cannot tell who is inside a paused queue.
+// other processes do not know which tickets are inside a paused queue.
 func (e *Engine) applyPauseLocked(q *ticketQueue) {
 	q.SetPaused(e.closed || !e.pauses.end(q.name).IsZero())
 	if q.Paused() {

@@ -120,7 +120,7 @@ type Events interface {
 	Paused(name string, until time.Time)
 
 	// Lost reports that the store has lost all tickets of this process, for good. The engine
-	// forgets those of others, too, so the store must report them again. Waiters are refused
+	// forgets those of other processes, too, so the store must report them again. Waiters are refused
 	// with the cause, and the turns of holders are revoked with it. A holder that has not
 	// left yet stays ahead of all tickets that follow in this process. The cause wraps
 	// [ErrLost].

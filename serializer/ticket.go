@@ -133,7 +133,7 @@ func (t *Ticket) Leave() { t.engine.leave(t) }
 // isFull reports whether too many wait for the ticket to join them.
 func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max }
 
-// wakeLocked tells the caller that its wait has ended, with the turn if refusal is nil.
+// wakeLocked ends the wait of the caller, with the turn if refusal is nil.
 func (t *Ticket) wakeLocked(refusal error) {
 	t.refusal = refusal
 	if t.ready != nil {

@@ -125,8 +125,8 @@ func TestRunFileLocked(t *testing.T) {
 	wantRun(t, store, 0)
 }
 
-// Bug: whoever removed the lock file while runs were taken let two take the same one. Checking
-// afterwards that the locked file was still there was not enough: whoever found that it was not
+// Bug: somebody who removed the lock file while runs were taken let two take the same one. Checking
+// afterwards that the locked file was still there was not enough: a process that found that it was not
 // had lowered the number in the other file by then.
 func TestRunFileWithoutItsLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runs")

@@ -81,7 +81,7 @@ func TestUUIDv7TakesLowBitsOfMore(t *testing.T) {
 // must be set and must change in half of the IDs, also among those of one
 // goroutine and one millisecond. Neighbours must not follow each other.
 func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
-	// The clock tells fewer than 20 bits. A coarse clock leaves all of them to
+	// The clock has fewer than 20 bits. A coarse clock leaves all of them to
 	// random bits, a fine one few.
 	for name, tick := range map[string]time.Duration{
 		"fine":    200 * time.Nanosecond,

@@ -98,7 +98,7 @@ func findQueue(ctx context.Context, names map[*sharedEngine]string, queue, token
 }
 
 // actionPatience is how long an engine may take, the owner of a ticket to evict it, and its
-// request to return. Owners look ten times a second, and so does whoever waits for them.
+// request to return. Owners check ten times a second, and so does [awaitEviction].
 const actionPatience = 3 * time.Second
 
 // evict evicts a ticket, and says what became of it. With careful, it leaves one that is
@@ -133,7 +133,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case err != nil:
 		return nil, adminError(http.StatusInternalServerError, err)
 	case t.Alive != nil && !*t.Alive: // of another program, or of a dead process
-		result = "its file was removed; whoever made it may still be at work"
+		result = "its file was removed; the program that made it may still be at work"
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueapi.FastCGIText

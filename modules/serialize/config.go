@@ -252,7 +252,7 @@ func (s *Handler) Cleanup() error {
 	case caddy.ActiveContext().Context == s.before: // this one never was: it is rejected, or only validated
 		registered.forgetPrefix(s.Prefix)
 		engine.unwanted.Store(true)
-		defer engine.unwanted.Store(false) // others may use it
+		defer engine.unwanted.Store(false) // another handler may use it
 	default:
 		s.warnLeftOut()
 	}

@@ -111,7 +111,7 @@ func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
 	}
 }
 
-// hostile is a request of a client that wants to harm whoever lists it.
+// hostile is a request of a client that wants to harm the people who list it.
 type hostile struct{}
 
 func (hostile) Request() serializer.Request {

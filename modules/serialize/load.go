@@ -15,7 +15,7 @@ import (
 // once, of all engines at once: a load must not cost more with each line.
 type load struct {
 	id       <-chan struct{} // of the configuration: its context's Done
-	before   []*sharedEngine // that were open already: nobody is in the queues of others
+	before   []*sharedEngine // that were open already: the queues of new ones are empty
 	patience time.Duration   // left for servers that do not answer
 
 	asked  sync.Once

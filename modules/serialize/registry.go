@@ -228,7 +228,7 @@ func (e *sharedEngine) Destruct() error {
 }
 
 // listPatience is how long an engine may take to say who is in its queues. If its server is
-// silent, others are listed, and configurations are loaded: perhaps the new one replaces it.
+// silent, other engines are listed, and configurations are loaded: a new one may replace it.
 const listPatience = time.Second
 
 var errSilent = fmt.Errorf("no answer within %s", listPatience)
@@ -277,8 +277,9 @@ func (e *engineRef) Release() {
 // namespaces of one module are two queues, which sites may have side by side. A configuration
 // that gives a queue another engine is refused while requests of the old one are in it.
 // Requests may still come to the old engine until the new configuration serves. So a
-// request that gets its turn looks whether a rival has let one in, and is refused if so.
-// Of two that look at once, at least one sees the other: each is counted as inside before.
+// request that gets its turn checks whether a rival has let one in, and is refused if so. If
+// two requests check at the same time, at least one of them finds the other counted as
+// inside: each is counted before it checks.
 
 // rivalsOf are the open engines of other modules in a directory.
 func (r *registry) rivalsOf(name, directory string) []*sharedEngine {

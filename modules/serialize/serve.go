@@ -32,7 +32,7 @@ import (
 type passage struct {
 	handler *Handler
 	rule    serializer.Rule
-	about   telemetry.Request // what others learn of it
+	about   telemetry.Request // what lists, logs and metrics have of it
 	earlier *passage          // the request's previous passage, or nil
 	latest  *passage          // of the request's first passage: its latest one
 
@@ -271,8 +271,8 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// arrive is apart from enter because thousands of requests may wait there: an arrival is
-// large, and is not on their stacks.
+// arrive is a function of its own to keep the arrival, which is large, off the stack of enter.
+// Thousands of requests may wait there.
 //
 //go:noinline
 func (p *passage) arrive(r *http.Request) (serializer.Turn, serializer.Wait, error) {

@@ -183,9 +183,9 @@ func isFromPage(r *http.Request) bool {
 	return site == "same-origin" || site == "" && origin != "" && http.NewCrossOriginProtection().Check(r) == nil
 }
 
-// isNamed reports whether the request names the page as its operator does. Caddy tells a
-// handler nothing of its site, so the hosts of all routes of the server count. Those of
-// routes further inside do not.
+// isNamed reports whether the request names the page as its operator does. A handler does not
+// know its site, so the hosts of all routes of the server count. Those of routes further
+// inside do not.
 func (s *Status) isNamed(r *http.Request) bool {
 	if len(s.Hosts) > 0 {
 		return s.Hosts.Match(r)

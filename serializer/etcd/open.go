@@ -24,7 +24,7 @@ type Options struct {
 	// No namespace should begin with another namespace and a slash. Default: orderly/.
 	Namespace string
 
-	// TTL is the time to live of the process's lease: how long others wait for a process
+	// TTL is the time to live of the process's lease: how long other processes wait for one
 	// that died or is cut off. Whole seconds, 2s to 1h. Default: 10s.
 	TTL time.Duration
 

@@ -15,7 +15,7 @@ import (
 )
 
 // session is the lifetime of one lease. All tickets that the process takes in this time
-// belong to the lease, and what it knows about others ends with it.
+// belong to the lease, and what it knows about tickets of other processes ends with it.
 type session struct {
 	*lease.Session
 	store     *Store
@@ -136,7 +136,7 @@ func (s *session) put(key, value string) clientv3.Op {
 }
 
 // renew renews the lease. A process that may no longer write lets its lease expire: it
-// could not delete its tickets, and all others would wait for them. It renews again once
+// could not delete its tickets, and all other processes would wait for them. It renews again once
 // etcd lets the user write.
 func (s *session) renew() error {
 	return s.Renew(func() (time.Duration, error) {

@@ -57,7 +57,7 @@ import (
 // # What remains imperfect
 //
 //   - A request without an answer may be carried out much later, and make a ticket again
-//     that was used. Others wait for it until its owner has seen and deleted it.
+//     that was used. Other processes wait for it until its owner has seen and deleted it.
 //   - A leader of etcd that was cut off can still answer keep-alives until it notices. The
 //     margin should exceed etcd's election timeout (1 s), so a time to live below 5 s relies
 //     on the token.

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// watch is a stream of events from one member. It ends with the first error; whoever needs
+// watch is a stream of events from one member. It ends with the first error; the caller that needs
 // it begins another one. etcd serves a watch that begins in the past only ten times a
 // second, so each watch begins now. So a compaction cannot remove anything that is needed,
 // either.

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Observer measures how long others have not renewed their leases, for servers that cannot:
+// Observer measures how long other processes have not renewed their leases, for servers that cannot:
 // somebody may set their clocks. A renewal increments a counter there. A process that sees on its own
 // clock that a counter does not move for the lease's time to live may end the lease, if the
 // counter has not moved meanwhile. Its process has given up before, because it counts from the
@@ -25,7 +25,7 @@ type sighting struct {
 // Heartbeat is what the servers say of a session. Its time to live is in microseconds.
 type Heartbeat struct{ ID, Renewals, TTL int64 }
 
-// See notes all sessions of others, which were just read. It returns how long to wait until
+// See notes all sessions of other processes, which were just read. It returns how long to wait until
 // the next one may have ended, at most an hour.
 func (o *Observer) See(all []Heartbeat) (next time.Duration) {
 	o.mu.Lock()

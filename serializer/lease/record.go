@@ -8,7 +8,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// record is what others know of a ticket, as text: the facts that other processes need,
+// record is what other processes know of a ticket, as text: the facts that other processes need,
 // and those that people want to know.
 type record struct {
 	Queue  string    `json:"queue,omitempty"` // URL-escaped

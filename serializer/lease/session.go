@@ -9,8 +9,8 @@ import (
 )
 
 // Session is the lifetime of one lease. All tickets that the process takes in this time
-// belong to it, and what the process knows about others ends with it. A protocol embeds
-// it. Store.Mu guards all fields but Ctx, Wanted and Deadline.
+// belong to it. When it ends, the process forgets the tickets of other processes. A protocol
+// embeds it. Store.Mu guards all fields but Ctx, Wanted and Deadline.
 type Session struct {
 	*Deadline // nil until Begin
 
@@ -20,7 +20,7 @@ type Session struct {
 	// Tickets are those that were reported and are not out, by Ticket.Key.
 	Tickets map[string]*serializer.Ticket
 	Local   int             // own tickets that have joined and were not removed
-	Remote  int             // tickets of others among Tickets
+	Remote  int             // remote tickets among Tickets
 	Leaving map[string]bool // keys of own tickets to be taken out
 
 	store    *Store
@@ -63,13 +63,13 @@ func (s *Session) OverLocked() bool { return s.over }
 func (s *Session) Wake() {
 	select {
 	case s.Wanted <- struct{}{}:
-	default: // somebody has asked
+	default: // the protocol has been woken already
 	}
 }
 
-// forgetIfLeftLocked ends a lost lease once its last holder has left, so that nobody needs to
-// wait for its end, this process included. Servers that were silent have kept it, however
-// long that was. So that is tried again when they have granted the next one.
+// forgetIfLeftLocked ends a lost lease once its last holder has left, so that no process, this
+// one included, needs to wait until it expires. Servers that were silent may have kept it for
+// any time. So ending it is tried again when they have granted the next lease.
 func (s *Session) forgetIfLeftLocked() {
 	if s.Local > 0 {
 		return
@@ -82,8 +82,8 @@ func (s *Session) forgetIfLeftLocked() {
 	}()
 }
 
-// revoke ends the lease, on which nobody relies any more. After an error, it tries again: at
-// most tries times, or with 0 for as long as the lease may last while servers run.
+// revoke ends the lease, on which nothing relies any more. It makes at most that many tries.
+// If tries is 0, it goes on for as long as a lease can last while the servers run.
 func (s *Session) revoke(ctx context.Context, tries int) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*s.store.TTL)
 	defer cancel()
@@ -124,8 +124,8 @@ func (s *Session) Abandon() (n int) {
 	return n
 }
 
-// JoinedLocked reports a ticket of this session, which was sent under an ID. One that nobody
-// wants is taken out: its caller has gone, or it was abandoned.
+// JoinedLocked reports a ticket of this session, which was sent under an ID. The ticket is taken
+// out if its caller has gone, or if it was abandoned.
 func (s *Session) JoinedLocked(id, key string, number uint64) {
 	t := s.sent[id]
 	delete(s.sent, id)
@@ -162,8 +162,8 @@ func (s *Session) EvictLocked(key string) {
 	}
 }
 
-// OutLocked reports that a ticket is out, if it is known. One of this process was taken out by
-// somebody else.
+// OutLocked reports that a ticket is out, if it is known. A local ticket was taken out by another
+// process.
 func (s *Session) OutLocked(key string) {
 	t := s.Tickets[key]
 	s.SetStateLocked(key, 0)

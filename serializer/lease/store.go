@@ -100,7 +100,7 @@ func (st *Store) Stands(t *serializer.Ticket) bool {
 // The Ref of a ticket of another process.
 const (
 	IsInside = 1 << iota // its owner says so
-	IsAsked              // somebody has asked its owner to evict it
+	IsAsked              // its owner was asked to evict it
 )
 
 // IsAsked reports whether a ticket of another process is known, and its owner has not obeyed
@@ -119,7 +119,7 @@ func (st *Store) Remove(t *serializer.Ticket) {
 	switch {
 	case s.over:
 		s.forgetIfLeftLocked()
-	case s.Tickets[t.Key] == t: // otherwise, somebody has taken it out
+	case s.Tickets[t.Key] == t: // otherwise, it was taken out by another process
 		delete(s.Tickets, t.Key)
 		s.LeaveLocked(t.Key)
 	}

@@ -23,10 +23,10 @@ type Options struct {
 	// not say comes from libpq's environment, such as PGPASSWORD. Required.
 	URL string
 
-	// Namespace tells queues in the same tables apart. Default: orderly.
+	// Namespace separates queues in the same tables. Default: orderly.
 	Namespace string
 
-	// TTL is the time to live of the process's lease: how long others wait for a process
+	// TTL is the time to live of the process's lease: how long other processes wait for one
 	// that died or is cut off. 2s to 1h. Default: 10s.
 	TTL time.Duration
 

@@ -147,7 +147,7 @@ func (st *Store) elsewhere(ctx context.Context) error {
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take
-// its tickets out, and all others would wait for them. One that only waits for a lock does not.
+// its tickets out, and all other processes would wait for them. One that only waits for a lock does not.
 func (s *session) renew() (ttl time.Duration, err error) {
 	if trouble := s.trouble.Load(); trouble != nil && *trouble != nil && code(*trouble) != lockNotAvailable {
 		return 0, *trouble

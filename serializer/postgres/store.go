@@ -39,7 +39,7 @@ import (
 // So nobody can stop, or be cut off, while it holds the lock.
 //
 // All tickets of a process belong to its session, a row with a counter that each renewal of
-// the lease increments, on a second connection. Others see on their own clocks that it does
+// the lease increments, on a second connection. Other processes see on their own clocks that it does
 // not move for the time to live. They end the session, unless the counter has moved, and take
 // its tickets out. Its process has given up before; see package lease. No clock of the server
 // ends a lease.
@@ -50,7 +50,7 @@ import (
 //
 // Each answer says which server gave it, its timeline, and its position in the
 // write-ahead log. If a standby was promoted or a copy restored, commits may be missing.
-// Whoever notices ends all sessions, and puts a row in their place that nobody renews. No
+// The first process to notice ends all sessions, and puts a row in their place that nobody renews. No
 // session begins until it has ended. By then, all processes have noticed, or given up.
 //
 // Once a process has had a session, it begins none in another history, and makes no tables: if
@@ -65,14 +65,14 @@ import (
 // # What was rejected
 //
 //   - Session locks (pg_advisory_lock): behind a pooler, they stay with a connection that
-//     belongs to somebody else. And others cannot see who waits.
+//     belongs to another client. And other processes cannot see who waits.
 //   - Functions in the database: a rolling update would need two versions of them at once.
 //   - A row lock for each queue: versions would not be in order across queues.
 //
 // # What remains imperfect
 //
 //   - An old primary that still accepts writes after a failover has queues of its own.
-//     Whoever promotes a standby must first stop it.
+//     Before a standby is promoted, the primary must be stopped.
 //   - All queues of a namespace share a row, so their commits come one after another.
 //   - A server without fsync forgets commits, and nobody can notice.
 type Store struct {

@@ -38,7 +38,7 @@ func (w *work) writes() bool {
 	return w.due || len(w.leaving) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
 }
 
-// message is what others are told: which tickets are out, or nothing if they must read. New
+// message is what other processes get: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
 func (w *work) message() (text string, tells bool) {
 	mustBeRead := func(c *change) bool { return c.statement != "" && c.statement != "insert" }
@@ -111,7 +111,7 @@ func (s *session) work() {
 
 // How often a session reads what has changed while nothing wakes it, and deletes rows.
 const (
-	idlePoll   = time.Second            // nobody here waits for others
+	idlePoll   = time.Second            // no ticket here waits for a remote one
 	listenPoll = 250 * time.Millisecond // in case that a notification gets lost
 	fastPoll   = time.Millisecond       // without notifications, just after a change; then less often
 	slowPoll   = 20 * time.Millisecond  // without notifications, long after a change

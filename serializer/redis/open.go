@@ -22,11 +22,11 @@ type Options struct {
 	// over. The store uses the one that is the master. At least one is required.
 	Addresses []string
 
-	// Namespace tells queues apart that share a server. The names of all keys begin with
+	// Namespace separates queues that share a server. The names of all keys begin with
 	// it, in braces, and are in one hash slot. Default: orderly.
 	Namespace string
 
-	// TTL is how long others wait for a process that died or is cut off. 2s to 1h.
+	// TTL is how long other processes wait for one that died or is cut off. 2s to 1h.
 	// Processes that share queues should have the same. Default: 10s.
 	TTL time.Duration
 

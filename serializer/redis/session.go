@@ -129,7 +129,7 @@ func (s *session) idle(next <-chan time.Time) {
 // the connection may be gone.
 const silence = 30 * time.Second
 
-// listen reports what others publish. Whatever it misses, the next poll reports.
+// listen reports what other processes publish. Whatever it misses, the next poll reports.
 func (s *session) listen(subscription *redis.PubSub) {
 	for subscription != nil {
 		s.receive(subscription)
@@ -143,7 +143,7 @@ func (s *session) listen(subscription *redis.PubSub) {
 	}
 }
 
-// receive reports what others publish, until the connection or the session is over.
+// receive reports what other processes publish, until the connection or the session is over.
 func (s *session) receive(subscription *redis.PubSub) {
 	s.subscription.Store(subscription)
 	end := func() { _ = subscription.Close() }

@@ -28,7 +28,7 @@ import (
 // tickets before its own. Entries are also published. Each process asks a few times a second
 // in any case, which renews its session, and makes up for messages that were lost.
 //
-// Whoever asks first after a session's deadline takes its tickets out, in the script. The
+// After a session's deadline, the first request of any process takes its tickets out, in the script. The
 // clock of deadlines is counted by the script, from the server's. It jumps neither with a
 // clock that is set nor with a server that stood still. The process has an earlier deadline;
 // see package lease.

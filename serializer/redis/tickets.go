@@ -29,7 +29,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 // a pause begins, so they share requests.
 func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	if paused {
-		go func() { // whoever reports to the engine has Mu, and waits for the engine's lock
+		go func() { // a report to the engine is made with Mu, and waits for the engine's lock
 			_ = lease.Do(st.Ctx, st.Store, "marking a ticket in", func(s *session) error {
 				s.mark(t.Key)
 				return nil
@@ -38,7 +38,7 @@ func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	}
 }
 
-// Evict implements [serializer.Store]. The log tells the owner, which alone knows whether
+// Evict implements [serializer.Store]. The owner reads it in the log, and it alone knows whether
 // the ticket is inside.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	own, err := st.do(ctx, "asking the owner by", "e", t.Key)

@@ -75,7 +75,7 @@ func storePauseEnds(g *group) {
 	last.resume(long)
 }
 
-// In a paused queue, others learn who is inside, and that the rest is not.
+// In a paused queue, other processes learn which tickets are inside, and that the rest is not.
 func storeInside(g *group) {
 	for i, r := range g.recorders {
 		other := g.recorders[(i+1)%len(g.recorders)]

@@ -25,7 +25,7 @@ type group struct {
 	ends map[string]time.Time // by name: before that, a pause must not end
 }
 
-// id tells a ticket from all others, in each process.
+// id distinguishes a ticket from all others, in each process.
 type id struct {
 	queue  string
 	number uint64

@@ -47,7 +47,7 @@ func storeNumbers(g *group) {
 // clockSlack is how far the time of a ticket may be from the wall clock.
 const clockSlack = time.Second
 
-// Each process knows what it must of the tickets of others, before the next own ticket.
+// Each process knows what it must of remote tickets, before the next own ticket.
 func storeOthers(g *group) {
 	start := time.Now()
 	rules := []serializer.Rule{{}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}, {Limit: 1}}
@@ -83,7 +83,7 @@ func storeNames(g *group) {
 // meanwhile is how long a report is held up, so that another process can do something.
 const meanwhile = time.Second
 
-// A ticket that has joined can be seen by others: whatever they issue from that moment on,
+// A ticket that has joined can be seen by other processes: whatever they issue from that moment on,
 // is greater, and reported later. A store may have them wait until the report is over.
 func storePublished(g *group) {
 	first, second := g.recorders[0], g.recorders[1]
@@ -174,7 +174,7 @@ func storeClose(g *group) {
 	g.agree()
 }
 
-// A store that follows later reports what is there: tickets, with what others must know of
+// A store that follows later reports what is there: tickets, with what other processes must know of
 // them, and pauses before the first own ticket.
 func storeLate(tb testing.TB, o Options, stores []serializer.Store) {
 	g := newGroup(tb, o)

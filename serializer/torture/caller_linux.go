@@ -93,7 +93,7 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 	if c.queue < len(queues)-1 && c.rand.IntN(nestedShare) == 0 {
 		c.nest(ctx, turn)
 	}
-	stay(c.rand)
+	spendHold(c.rand)
 	if revoked.Load() {
 		c.put(revokes)
 	}
@@ -137,9 +137,9 @@ func (c *caller) refuse(err error) {
 	c.put(refuses)
 }
 
-// stay is the time inside. Mostly it is almost none, so that the queue is the bottleneck.
+// spendHold spends the time inside. Mostly it is almost none, so that the queue is the bottleneck.
 // Sometimes it is long enough to show others who are admitted by mistake.
-func stay(r *rand.Rand) {
+func spendHold(r *rand.Rand) {
 	switch n := r.IntN(1000); {
 	case n < 600:
 	case n < 990:

@@ -133,7 +133,7 @@ func (h *harness) read(in *os.File) {
 	}
 }
 
-// tell tells or asks the oracle something. If something was found, the faults end.
+// tell reports to the oracle, or asks it. If something was found, the faults end.
 func (h *harness) tell(what func(o *oracle)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,7 +210,7 @@ func (h *harness) finish() {
 	}
 }
 
-// mayStay reports whether a file may be there when all processes have ended. Whoever lists
+// mayStay reports whether a file may be there when all processes have ended. A process that lists
 // the directory removes the draft of a process that was killed, but only after minutes.
 func mayStay(file string, killed bool) bool {
 	return file == guardName || killed && strings.HasPrefix(file, drafts)

@@ -30,7 +30,7 @@ func init() {
 		"asleep":   asleep,
 		"leaky":    leaky,
 		"evictor":  evictor,
-		"keeper":   keeper,
+		"hoarder":  hoarder,
 		"patient":  patient,
 	} {
 		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
@@ -200,8 +200,8 @@ func evictor(_ *process, m *mutant) {
 	}
 }
 
-// keeper does not remove some tickets.
-func keeper(_ *process, m *mutant) {
+// hoarder does not remove some tickets.
+func hoarder(_ *process, m *mutant) {
 	remove := m.remove
 	m.remove = func(t *serializer.Ticket) {
 		if rand.IntN(1000) > 0 {

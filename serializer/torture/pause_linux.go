@@ -14,7 +14,7 @@ import (
 // Pausing is a pause that a process should make or confirm.
 type Pausing struct {
 	Name  string
-	Until int64 // in microseconds of the wall clock; tells it from other pauses
+	Until int64 // in microseconds of the wall clock; distinguishes it from other pauses
 }
 
 // The length of a pause that is resumed, because every process must confirm it before.
@@ -133,7 +133,7 @@ func tokensOf(states []serializer.QueueState, queue int, which func(serializer.T
 
 // pause is a pause of a queue, as the oracle knows it.
 type pause struct {
-	until     int64               // as announced; tells it from other pauses
+	until     int64               // as announced; distinguishes it from other pauses
 	to        int64               // when it began to end
 	confirmed map[engineID]uint64 // the greatest token that was inside when the engine knew of it
 }

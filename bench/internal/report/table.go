@@ -43,7 +43,7 @@ func Tabulate(s *figures.Set, title string, cases []figures.Case, columns ...Col
 	return t
 }
 
-// Label is a column that tells the case.
+// Label is a column that names the case.
 func Label(head string, of func(figures.Case) string) Column {
 	return Column{head, func(_ *figures.Set, c figures.Case) string { return of(c) }}
 }

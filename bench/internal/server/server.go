@@ -64,7 +64,7 @@ type Server struct {
 	done chan struct{}
 }
 
-// ErrMissing tells that a program is not installed.
+// ErrMissing means that a program is not installed.
 var ErrMissing = errors.New("not installed")
 
 // Start runs a server in a directory of its own below parent, until ctx ends or

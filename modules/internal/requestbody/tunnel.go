@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// tunnel is what the client of a WebSocket over HTTP/2 or HTTP/3 sends. It is no body, and
-// nothing of it comes before the handlers have accepted the WebSocket. So a client that
-// only says so does not get into a turn with a body that does not end.
+// tunnel is what the client of a WebSocket over HTTP/2 or HTTP/3 sends. It is not read before
+// the turn, as a body is. Until the handlers have accepted the WebSocket, it is empty. Otherwise,
+// any client could say that it opens one, and keep the turn with a body that does not end.
 type tunnel struct {
 	io.ReadCloser
 	accepted atomic.Bool

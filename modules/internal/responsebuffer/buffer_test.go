@@ -243,7 +243,7 @@ func TestPanic(t *testing.T) {
 	_ = b.Serve(caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { panic("mine") }), nil)
 }
 
-// Whoever writes more than was announced has given a whole response, if the rest comes by
+// Handlers that write more than they have announced have given a whole response, if the rest comes by
 // itself. Bug: otherwise, the client took the announced part of it for the whole.
 func TestResponseLongerThanAnnounced(t *testing.T) {
 	for second, whole := range map[string]bool{"lo": true, "lo, world": false} {
@@ -277,7 +277,7 @@ func (w goneWriter) Header() http.Header       { return w.header }
 func (w goneWriter) WriteHeader(int)           {}
 func (w goneWriter) Write([]byte) (int, error) { return 0, errGone }
 
-// Bug: whoever hijacked the connection of a client that had gone got neither a connection
+// Bug: handlers that hijacked the connection of a client that had gone got neither a connection
 // nor an error.
 func TestHijackOfAClientThatHasGone(t *testing.T) {
 	b := begin(goneWriter{make(http.Header)}, httptest.NewRequest("GET", "/", http.NoBody), 0, true)

@@ -18,8 +18,8 @@ import (
 type Context struct {
 	around  *Context      // the turn that the request holds already, in another queue, or nil
 	request *http.Request // that is inside
-	outer   lent
-	inside  lent // of the next handlers
+	outer   fixedType
+	inside  fixedType // of the next handlers
 	cancel  context.CancelCauseFunc
 
 	// OutlivesClient reports whether the handlers go on when the client has gone.
@@ -33,9 +33,9 @@ type Context struct {
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
 }
 
-// lent is a context that a request has. A goroutine that outlives the handlers may read the
-// request when its context changes, and finds one or the other, since both have this type.
-type lent struct{ context.Context }
+// fixedType is a context of a request. A goroutine that outlives the handlers may read the
+// request while its context changes. It finds one or the other, since both have this type.
+type fixedType struct{ context.Context }
 
 const (
 	waiting = iota // or arriving: it has no turn yet
@@ -54,7 +54,7 @@ type Revocation struct {
 // must not enter before the script has ended. It never outlives the turn around it: the one
 // that the request has taken last of those that it holds already, or nil.
 func (c *Context) Init(r *http.Request, finish bool, around *Context) {
-	c.around, c.outer, c.OutlivesClient = around, lent{r.Context()}, finish
+	c.around, c.outer, c.OutlivesClient = around, fixedType{r.Context()}, finish
 	parent := c.outer.Context
 	if finish {
 		parent = context.WithoutCancel(parent)
@@ -104,11 +104,11 @@ func (c *Context) Begin(r *http.Request) {
 
 // setContext changes a request in place: Caddy's placeholders know it by its address, and
 // would not see what the handlers do to a copy. A proxy that still dials may read it beside
-// the turn's end; all fields but the context keep their values, and see [lent]. A function
+// the turn's end; all fields but the context keep their values, and see [fixedType]. A function
 // of its own keeps its copy of the request off the stack while the handlers run.
 //
 //go:noinline
-func setContext(r *http.Request, ctx *lent) { *r = *r.WithContext(ctx) }
+func setContext(r *http.Request, ctx *fixedType) { *r = *r.WithContext(ctx) }
 
 var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
 
@@ -184,8 +184,8 @@ const (
 	Answer  // or its writer has begun with it
 )
 
-// Sends tells what the writer of the turn's response is going to send: Nothing, Interim or
-// Answer. An outer turn's writer may keep that.
+// Sends notes what the writer of the turn's response is going to send: Nothing, Interim or
+// Answer. The writer of an outer turn may keep it.
 func (c *Context) Sends(what uint32) { c.sending.Store(what) }
 
 // Sent reports whether the client may have got a part of the answer.

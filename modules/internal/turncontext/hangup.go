@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// hangUpTime is how often a waiting client's connection is looked at.
+// hangUpTime is how often the connection of a waiting client is checked.
 const hangUpTime = 500 * time.Millisecond
 
-// watchClient calls a function when the client of a request has hung up whose body is still
-// to be read, unless the context ends before. net/http notices that by reading from the
-// connection, which it does only after the body. Reading ahead in its place would go on
-// beside the handlers, and Caddy counts and limits what is read. So this only looks at it.
+// watchClient is for a request whose body is still to be read. It calls a function when the
+// client has hung up, unless the context ends before. net/http notices that by reading from the
+// connection, but only after the body. Reading ahead in its place would go on beside the
+// handlers, and Caddy counts and limits what is read. So this only asks the socket.
 func watchClient(ctx context.Context, hangUp func()) {
 	socket := socketOf(ctx)
 	if socket == nil {

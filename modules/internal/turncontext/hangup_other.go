@@ -4,5 +4,5 @@ package turncontext
 
 import "syscall"
 
-// hungUp reports nothing: only Linux and FreeBSD tell it before everything is read.
+// hungUp reports nothing: only Linux and FreeBSD know it before everything is read.
 func hungUp(syscall.RawConn) bool { return false }

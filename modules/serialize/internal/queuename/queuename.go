@@ -106,9 +106,9 @@ func (p *Prefix) Queue(r *http.Request) string {
 	return serializer.QueueName(string(append(b, p.texts[len(p.placeholders)]...)))
 }
 
-// CanBe reports whether a request can come to the queue of a name. One in capitals is the
-// queue of no host, and one with a credential instead of its hash is nobody's. What has been
-// cut off a name is not known.
+// CanBe reports whether a request can come to the queue of a name. No host makes a name in
+// capitals, and no credential stands in a name as it is. A name that was cut can be any that
+// begins so.
 func (p *Prefix) CanBe(name string) bool {
 	if !p.Many() {
 		return name == p.Names
@@ -116,7 +116,7 @@ func (p *Prefix) CanBe(name string) bool {
 	return serializer.Matches(p.Names, name) && p.pattern.MatchString(name)
 }
 
-// Joined returns two placeholders with nothing in between, if there are some: nothing tells
+// Joined returns two placeholders with nothing in between, or "". The name does not show
 // where the value of the first one ends.
 func (p *Prefix) Joined() string {
 	for i := range max(len(p.placeholders)-1, 0) {

@@ -67,7 +67,8 @@ const (
 	maxTickets = 25
 )
 
-// New is the data of the page for some queues. Those alike stay in their order.
+// New is the data of the page for some queues. Queues with the same level, age and number
+// inside keep their order.
 func New(now time.Time, queues []*Queue, filter string) *Data {
 	data := &Data{Time: now.UTC(), PID: os.Getpid(), Filter: filter, Total: len(queues)}
 	data.Host, _ = os.Hostname()

@@ -13,7 +13,7 @@ import (
 )
 
 // The bounds of Retry-After, in seconds. The time until the end of a pause is added, up to a
-// bound of its own: somebody may end the pause before.
+// bound of its own: an operator may end the pause before.
 const (
 	minRetryAfter = 1
 	maxRetryAfter = 120
@@ -50,7 +50,7 @@ type holdEstimate struct {
 
 const (
 	holdsAveraged = 16 // more would notice later that holds have become longer
-	holdsKnown    = 5  // so many tell how much holds differ
+	holdsKnown    = 5  // fewer do not show how much holds differ
 )
 
 func (e *holdEstimate) add(d time.Duration) {
@@ -72,9 +72,10 @@ func (e *holdEstimate) averages() (count int, mean, variance float64) {
 // the requests inside, the oldest first. If they are fewer than the capacity, requests of
 // other processes are inside, somewhere in their holds.
 //
-// It is 0, for not known, unless the guess should be right within a third, and nearly always
-// within half: the wait must be six standard deviations or more. A hold that has taken much
-// longer than usual can take any time, also one elsewhere, while the number stays the same.
+// The result is 0 if no good guess is possible. A good guess is right within a third, and
+// nearly always within half, so the wait must be six standard deviations or more. If a hold has
+// taken much longer than usual, nobody knows how long it will take. That of another process
+// shows only by a number that has not changed for as long.
 func (e *holdEstimate) guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
 	count, mean, variance := e.averages()
 	longest := slices.Max(append(ages, still)).Seconds()

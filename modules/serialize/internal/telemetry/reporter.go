@@ -1,5 +1,5 @@
-// Package telemetry tells what happens to requests: it counts them, writes log entries,
-// spans and events, and estimates how long others will wait. It decides nothing.
+// Package telemetry reports what happens to requests: it counts them, writes log entries,
+// spans and events, and estimates how long waiters will wait. It decides nothing.
 package telemetry
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Reporter tells what happens to the requests of one handler.
+// Reporter reports what happens to the requests of one handler.
 type Reporter struct {
 	*Counters
 	Logger *zap.Logger
@@ -42,20 +42,20 @@ func NewReporter(ctx caddy.Context, counters *Counters) (*Reporter, error) {
 	return r, nil
 }
 
-// Admitted tells that a request need not wait: its turn has come at once.
+// Admitted reports that a request need not wait: its turn has come at once.
 func (r *Reporter) Admitted(q *Request) {
 	q.Since = time.Now()
 	r.waitTimes.Observe(0)
 }
 
-// Waits tells that a request has begun to wait.
+// Waits reports that a request has begun to wait.
 func (r *Reporter) Waits(ctx context.Context, q *Request) {
 	q.startSpan(ctx)
 	r.Waiting.Add(1)
 	r.Counters.Waits.Insert(&q.Entry, time.Now())
 }
 
-// Waited tells that a request waits no longer. It has its turn, unless there is an error.
+// Waited reports that a request waits no longer. It has its turn if err is nil.
 func (r *Reporter) Waited(q *Request, err error) {
 	now := time.Now()
 	q.Waited = now.Sub(q.Since)
@@ -66,7 +66,7 @@ func (r *Reporter) Waited(q *Request, err error) {
 	q.endSpan(err)
 }
 
-// Absent tells that a browser stays away. came is when its turn has come, or zero.
+// Absent reports that a browser has not come back. came is when its turn came, or zero.
 func (r *Reporter) Absent(came time.Time) {
 	r.Count(string(serializer.ReasonGone))
 	if !came.IsZero() {
@@ -74,7 +74,7 @@ func (r *Reporter) Absent(came time.Time) {
 	}
 }
 
-// Entered tells that a request is inside, since its wait has ended.
+// Entered reports that a request is inside. It has been since its wait ended.
 func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
 	r.Holds.Insert(&q.Entry, q.Since)
@@ -84,7 +84,7 @@ func (r *Reporter) Entered(q *Request) {
 	}
 }
 
-// Left tells that a request has left. revoked is why its turn was taken back, or nil.
+// Left reports that a request has left. revoked is why its turn was taken back, or nil.
 func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
@@ -99,8 +99,8 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	r.logHold(q, level, message, revoked)
 }
 
-// TimedOut tells, if err is of that kind, that a request has left because the next handlers
-// waited no longer for their upstream. Caddy logs nothing about it where error routes answer.
+// TimedOut reports that a request has left because the next handlers no longer waited for
+// their upstream, if err is a timeout. Caddy logs nothing about it where error routes answer.
 func (r *Reporter) TimedOut(q *Request, err error) {
 	if failed, ok := errors.AsType[net.Error](err); ok && failed.Timeout() {
 		r.logSome(q, "timed out", zap.WarnLevel, "left after its handlers timed out; a script may still be running beside the next request",
@@ -108,12 +108,12 @@ func (r *Reporter) TimedOut(q *Request, err error) {
 	}
 }
 
-// Revoked tells that the turn of a request inside was taken back.
+// Revoked reports that the turn of a request inside was taken back.
 func (r *Reporter) Revoked(q *Request, cause error) {
 	r.logHold(q, zap.WarnLevel, "turn revoked", cause)
 }
 
-// StillInside tells that a revocation has had no effect for a while.
+// StillInside reports that a revocation has had no effect for a while.
 func (r *Reporter) StillInside(q *Request, cause error) {
 	r.logHold(q, zap.WarnLevel, "still inside, long after its turn was revoked: its handlers ignore the cancellation, and others wait; "+
 		queueapi.FastCGIText, cause)
@@ -127,7 +127,7 @@ func (r *Reporter) logHold(q *Request, level zapcore.Level, message string, revo
 	}
 }
 
-// Refused tells that a request was refused with a status, because of err.
+// Refused reports that a request was refused with a status, because of err.
 func (r *Reporter) Refused(q *Request, status int, err error) {
 	r.Count(string(q.Reason))
 	level := zap.WarnLevel
@@ -149,20 +149,20 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 	r.emitRefusal(q, status)
 }
 
-// TooLarge tells that a request was refused because of its body.
+// TooLarge reports that a request was refused because of its body.
 func (r *Reporter) TooLarge(q *Request, err error) {
 	r.logSome(q, "body", zap.WarnLevel,
 		"refused: the request body is larger than `buffer` allows; raise it, or stream bodies with `buffer off`", bare(err))
 }
 
-// Stricter tells that a request is inside by one line, and was refused by another one.
+// Stricter reports that a request is inside by one line, and was refused by another one.
 func (r *Reporter) Stricter(q *Request, inside, comes string) {
 	r.logSome(q, "stricter", zap.ErrorLevel,
 		"refused: the request is inside by a line that is less strict than this one of the same queue",
 		zap.String("inside_by", inside), zap.String("comes_to", comes))
 }
 
-// Ticketless tells that a request of a dry run passes without a turn: the storage fails, or
+// Ticketless reports that a request of a dry run passes without a turn: the storage fails, or
 // the real queue keeps it waiting.
 func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 	if !refused.Reason.IsFailure() {
@@ -175,7 +175,7 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), bare(refused))
 }
 
-// DryRun tells what a request of a dry run would have met in a real queue by its rule, and
+// DryRun reports what a request of a dry run would have met in a real queue by its rule, and
 // returns the outcome. Which requests of other processes are readers is not known, so a
 // reader waits for them.
 func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Request is what others learn of a request in a queue.
+// Request is what lists, logs and metrics have of a request in a queue.
 type Request struct {
 	oldest.Entry // its queue; since when it has waited, or has been inside
 

@@ -227,8 +227,8 @@ func TestSlowNetworksKeepTheirPlaces(t *testing.T) {
 	}
 }
 
-// A browser without the cookie keeps its place for less than ten seconds. Whoever comes with
-// the cookie of a place that was lost need not prove it again.
+// A browser without the cookie keeps its place for less than ten seconds. A browser that
+// comes with the cookie of a lost place need not prove it again.
 func TestCookieProvesTheNextPlace(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		q.given()
