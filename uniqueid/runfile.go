@@ -86,8 +86,8 @@ func readRun(file *os.File) (uint32, error) {
 	}
 	run, err := strconv.ParseUint(strings.TrimSuffix(string(text), "\n"), 10, 32)
 	if err != nil || string(text) != runLine(uint32(run)) || run > MaxRun+1 {
-		return 0, fmt.Errorf("%s: it is damaged: want a whole number up to %d and a newline, found %.100q",
-			file.Name(), MaxRun+1, text)
+		return 0, fmt.Errorf("%s: it is damaged: want a whole number up to %d and a newline, found %d other bytes",
+			file.Name(), MaxRun+1, len(text))
 	}
 	return uint32(run), nil
 }

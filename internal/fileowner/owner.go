@@ -4,15 +4,16 @@ package fileowner
 
 import "os"
 
-// Give gives a file or directory that root has made in a directory to the directory's
+// Give gives a file or directory that root has just made in a directory to the directory's
 // owner. It does nothing if this process does not run as root, if everybody may write to the
 // directory, if the file is not in it, belongs to another user or has other names. If the
 // system does not allow the change, the file stays as it is: root can still use it.
 //
 // It decides by what is open. The owner of a directory can exchange what is at a path
-// between two looks, and put links there.
+// between two looks, put links there, and rename what root has in the directory. So only
+// what is empty is given away: it holds no secret.
 func Give(file, dir *os.File) {
-	if uid, gid, ok := ownerOf(dir); ok && isRoots(file, dir) {
+	if uid, gid, ok := ownerOf(dir); ok && isNew(file, dir) {
 		_ = file.Chown(uid, gid)
 	}
 }

@@ -5,6 +5,7 @@ package fileowner
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -22,18 +23,26 @@ func ownerOf(dir *os.File) (uid, gid int, ok bool) {
 	return int(st.Uid), int(st.Gid), st.Uid != 0
 }
 
-// isRoots reports whether a file is root's, is in a directory by the name with which it was
-// opened, and has no other name. The directory's owner may have put a link there to a file
-// that must stay root's.
-func isRoots(file, dir *os.File) bool {
+// isNew reports whether a file is root's, is empty, is in a directory by the name with which
+// it was opened, and has no other name. The directory's owner may have put a link there to a
+// file that must stay root's.
+func isNew(file, dir *os.File) bool {
 	var opened, found unix.Stat_t
 	name := filepath.Base(file.Name())
 	if unix.Fstat(int(file.Fd()), &opened) != nil || unix.Fstatat(int(dir.Fd()), name, &found, unix.AT_SYMLINK_NOFOLLOW) != nil {
 		return false
 	}
-	kind := opened.Mode & unix.S_IFMT
-	return opened.Dev == found.Dev && opened.Ino == found.Ino && opened.Uid == 0 &&
-		(kind == unix.S_IFDIR || kind == unix.S_IFREG && opened.Nlink == 1)
+	if opened.Dev != found.Dev || opened.Ino != found.Ino || opened.Uid != 0 {
+		return false
+	}
+	switch opened.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		names, err := file.Readdirnames(1)
+		return len(names) == 0 && err == io.EOF
+	case unix.S_IFREG:
+		return opened.Size == 0 && opened.Nlink == 1
+	}
+	return false
 }
 
 // Explain adds to an error what helps if this process may not use a directory, or its files

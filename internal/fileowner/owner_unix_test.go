@@ -30,8 +30,9 @@ func open(t *testing.T, path string) *os.File {
 	return file
 }
 
-// The owner of a directory must not get root's files by links to them. Bug: what root made
-// behind a link belonged to the owner of the link.
+// The owner of a directory must not get root's files by links to them, or by renaming them.
+// Bug: what root made behind a link belonged to the owner of the link. Bug: who renamed a file
+// of root in their directory to one that root would make, could read it.
 func TestGive(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	self := uint32(os.Geteuid())
@@ -51,6 +52,10 @@ func TestGive(t *testing.T) {
 		os.Symlink(outside, in("link")), os.Mkdir(in("sub"), 0o700), os.Lchown(in("link"), int(wanted), int(wanted))); err != nil {
 		t.Fatal(err)
 	}
+	makeFile(t, in("written"))
+	if err := errors.Join(os.WriteFile(in("written"), []byte("secret"), 0o600), os.Mkdir(in("full"), 0o700), os.Mkdir(in("full/inner"), 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name, path, dir string
 		want            uint32
@@ -60,6 +65,8 @@ func TestGive(t *testing.T) {
 		{"elsewhere", filepath.Join(outside, "behind"), dir, self},
 		{"a hard link", in("linked"), dir, self},
 		{"a symbolic link", in("symlink"), dir, self},
+		{"a file with content", in("written"), dir, self},
+		{"a directory with files", in("full"), dir, self},
 		{"a file", in("plain"), dir, wanted},
 		{"a directory", in("sub"), dir, wanted},
 	} {

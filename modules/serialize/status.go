@@ -65,7 +65,10 @@ func (s *Status) Provision(ctx caddy.Context) error {
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
-		s.Controls, s.Hosts = true, d.RemainingArgs()
+		s.Controls, s.Hosts = true, nil
+		for _, host := range d.RemainingArgs() { // an IPv6 address may have brackets, as in a URL
+			s.Hosts = append(s.Hosts, strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+		}
 		return nil
 	})
 	return directive.Table[*Status]{controls}.ParseBlock(d, "serialize_status", s)

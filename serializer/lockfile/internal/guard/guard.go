@@ -78,7 +78,8 @@ func Open(d *dir.Dir) (*Guard, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	if numberIn(text, 0, '\n') > 0 { // otherwise, it may be anybody's file
+	// Otherwise, it may be anybody's file: somebody may have renamed it.
+	if numberIn(text, 0, '\n') > 0 && (len(text) == lineAt || numberIn(text, lineAt, ' ') > 0 && int(info.Size) == len(text)) {
 		d.Adopt(fd, dir.GroupWrites)
 	}
 	return g, nil
