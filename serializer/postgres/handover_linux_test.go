@@ -2,10 +2,11 @@ package postgres
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,29 +14,26 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testhandover"
 )
 
-// long is for a crowd that takes its time.
-var long = flag.Bool("long", false, "let more wait")
-
 // How long nobody is inside while others wait, beside a committed insert of the same server.
 func BenchmarkHandOver(b *testing.B) {
 	server := testpostgres.Start(b, "fsync=on")
 	pooler := testpostgres.StartPooler(b, server.Addr)
 	conn, err := pgx.Connect(b.Context(), server.URL())
-	must(b, err)
+	testlease.Must(b, err)
 	defer conn.Close(context.Background())
-	must(b, second(conn.Exec(b.Context(), "CREATE TABLE bare (text text)")))
+	testlease.Must(b, testlease.Second(conn.Exec(b.Context(), "CREATE TABLE bare (text text)")))
 	for _, hold := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond} {
 		testhandover.Run(b, fmt.Sprintf("hold=%s/insert", hold), 1, hold, func(ctx context.Context, _ int) (func(), error) {
-			return func() {}, second(conn.Exec(ctx, "INSERT INTO bare VALUES ('value')"))
+			return func() {}, testlease.Second(conn.Exec(ctx, "INSERT INTO bare VALUES ('value')"))
 		})
 		for _, processes := range []int{1, 2, 8} {
 			for name, url := range map[string]string{"direct": server.URL(), "pooled": pooler.URL()} {
-				var engines []*engine
+				var engines []*testlease.Engine
 				for range processes {
 					engines = append(engines, ready(b, url))
 				}
 				testhandover.Run(b, fmt.Sprintf("hold=%s/%s/processes=%d", hold, name, processes), 8, hold, func(ctx context.Context, i int) (func(), error) {
-					return testhandover.Enter(ctx, engines[i%processes].Engine, arrivalFor(0))
+					return testhandover.Enter(ctx, engines[i%processes].Engine, testlease.Arrival(testlease.Queue, 0))
 				})
 			}
 		}

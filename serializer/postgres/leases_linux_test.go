@@ -9,6 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
@@ -28,15 +32,15 @@ func makeSettable(server *testpostgres.Server) {
 func TestSessionDeleted(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
-	link := startRelay(t, server.Addr)
-	gone := open(t, Options{URL: link.url(), TTL: time.Hour})
-	turn, _ := held(t, gone)
-	next := join(t, ready(t, server.URL()))
-	link.Set(func() { link.Parted = true })
+	link := testrelay.Start(t, server.Addr)
+	gone := open(t, Options{URL: urlOf(link.Addr), TTL: time.Hour})
+	holder := testlease.Enter(t, gone)
+	next := testlease.Join(t, ready(t, server.URL()))
+	link.Part(true)
 	server.Query("orderly", "DELETE FROM orderly_sessions WHERE id = (SELECT session FROM orderly_tickets ORDER BY number LIMIT 1)")
-	nextIn(t, next, time.Now(), wait.Patience)
+	next.LeaveWithin(t, time.Now(), wait.Patience)
 	link.Cut()
-	turn.Leave()
+	holder.Turn.Leave()
 }
 
 // Bug: after the server's clock had been ahead, rows of tickets that were out stayed until the
@@ -45,13 +49,13 @@ func TestRowsAreTrimmed(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
 	e := ready(t, server.URL())
-	must(t, e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)))
-	must(t, e.Resume(t.Context(), "b_"))
-	enterSoon(t, e)
+	testlease.Must(t, e.Pause(t.Context(), "b_", time.Now().Add(time.Hour)))
+	testlease.Must(t, e.Resume(t.Context(), "b_"))
+	testlease.EnterSoon(t, e)
 	server.Query("orderly", "UPDATE orderly_namespaces SET last = last + 3600000000")
-	rows := fmt.Sprintf("SELECT (SELECT count(*) FROM orderly_pauses) + count(*) FROM orderly_tickets WHERE number <= %d", enterSoon(t, e))
+	rows := fmt.Sprintf("SELECT (SELECT count(*) FROM orderly_pauses) + count(*) FROM orderly_tickets WHERE number <= %d", testlease.EnterSoon(t, e))
 	wait.Until(t, "rows are deleted", func() bool {
-		enterSoon(t, e)
+		testlease.EnterSoon(t, e)
 		return server.Query("orderly", rows) == "0"
 	})
 }
@@ -65,9 +69,9 @@ func TestUnusualDatabase(t *testing.T) {
 		server.Query("orderly", "ALTER DATABASE other SET "+setting)
 	}
 	e := ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1))
-	must(t, e.Pause(t.Context(), "größe_\\€", time.Now().Add(time.Hour)))
-	must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), "größe_\\€"))
-	enterSoon(t, e)
+	testlease.Must(t, e.Pause(t.Context(), "größe_\\€", time.Now().Add(time.Hour)))
+	testlease.Must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), "größe_\\€"))
+	testlease.EnterSoon(t, e)
 }
 
 // Bug: of processes that started at the same moment on an empty database, some refused
@@ -82,13 +86,13 @@ func TestTablesMadeByMany(t *testing.T) {
 		for range 8 {
 			e := open(t, Options{URL: strings.Replace(server.URL(), "/orderly?", "/"+database+"?", 1)})
 			starting.Go(func() {
-				turn, err := e.Enter(t.Context(), arrivalFor(0))
+				turn, err := e.Enter(t.Context(), testlease.Arrival(testlease.Queue, 0))
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				turn.Leave()
-				must(t, e.Close())
+				testlease.Must(t, e.Close())
 			})
 		}
 		starting.Wait()
@@ -124,11 +128,12 @@ func TestIdleProcess(t *testing.T) {
 func TestCloseCancelsNothing(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
-	link := startRelay(t, server.Addr)
-	e := open(t, Options{URL: link.url(), TTL: time.Minute})
-	enterSoon(t, e)
-	link.Set(func() { link.Deafens, link.Counts = `EXECUTE "insert"`, "\x00\x00\x00\x10\x04\xd2\x16\x2e" }) // not before: the round of the removal may be under way
-	e.Join(arrivalFor(0), func(serializer.Turn, error) {})
+	link := testrelay.Start(t, server.Addr)
+	link.Set(func() { link.Counts = "\x00\x00\x00\x10\x04\xd2\x16\x2e" }) // a request to cancel another one
+	e := open(t, Options{URL: urlOf(link.Addr), TTL: time.Minute})
+	testlease.EnterSoon(t, e)
+	link.Set(func() { link.Deafens = `EXECUTE "insert"` }) // not before: the round of the removal may be under way
+	e.Join(testlease.Arrival(testlease.Queue, 0), func(serializer.Turn, error) {})
 	wait.Until(t, "a round is under way", func() bool {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone") == "1"
 	})
@@ -138,7 +143,7 @@ func TestCloseCancelsNothing(t *testing.T) {
 	if wait.Poll(time.Second, func() bool { return cancels() > 0 }) {
 		t.Error("a request to cancel was sent")
 	}
-	link.Set(func() { link.Deaf = false })
+	link.Hold(false)
 	silent := time.Since(begun)
 	if err := <-closed; err != nil && silent < 2*time.Second {
 		t.Error(err) // otherwise, this machine was slow, and no answer came in time
@@ -151,29 +156,29 @@ func TestFailoverWithLongLease(t *testing.T) {
 	t.Parallel()
 	primary := testpostgres.Start(t)
 	standby := primary.Standby(testpostgres.Dir(t))
-	link, other := startRelay(t, primary.Addr), startRelay(t, primary.Addr)
-	second := ready(t, other.url())
-	long := Options{URL: link.url(), TTL: 6 * shortTTL}
+	link, other := testrelay.Start(t, primary.Addr), testrelay.Start(t, primary.Addr)
+	second := ready(t, urlOf(other.Addr))
+	long := Options{URL: urlOf(link.Addr), TTL: 6 * shortTTL}
 	before := open(t, long)
-	enterSoon(t, before)
-	must(t, before.Close())
+	testlease.EnterSoon(t, before)
+	testlease.Must(t, before.Close())
 	wait.Until(t, "the standby follows", func() bool {
 		out, err := standby.TryQuery("orderly", "SELECT (SELECT count(*) FROM orderly_sessions), (SELECT count(*) FROM orderly_tickets WHERE gone)")
 		return err == nil && out == "1|1"
 	})
 	standby.Stop()
-	turn, revoked := held(t, open(t, long)) // the standby will not know this
-	link.Set(func() { link.Parted = true })
+	holder := testlease.Enter(t, open(t, long)) // the standby will not know this
+	link.Part(true)
 	primary.Kill()
 	standby.Run()
 	standby.Promote()
-	other.Set(func() { other.To = standby.Addr })
+	other.Lead(standby.Addr)
 	other.Cut()
-	enterSoon(t, second)
-	if len(revoked) == 0 {
+	testlease.EnterSoon(t, second)
+	if len(holder.Revoked) == 0 {
 		t.Error("two were inside")
 	}
-	turn.Leave()
+	holder.Turn.Leave()
 }
 
 // Bug: who had seen a loss of history come to its end, up to being cut off, took the next loss for
@@ -185,25 +190,25 @@ func TestSecondLoss(t *testing.T) {
 		server.Query("orderly", "BEGIN; UPDATE orderly_namespaces SET history = ''; DELETE FROM orderly_sessions; COMMIT")
 	}
 	number := func() string { return server.Query("orderly", "SELECT last FROM orderly_namespaces") }
-	links := []*relay{startRelay(t, server.Addr), startRelay(t, server.Addr)}
-	first := ready(t, links[0].url())
+	links := []*testrelay.Relay{testrelay.Start(t, server.Addr), testrelay.Start(t, server.Addr)}
+	first := ready(t, urlOf(links[0].Addr))
 	loses()
 	wait.Until(t, "the process waits for the end of all leases", func() bool {
 		return server.Query("orderly", "SELECT count(*) FROM orderly_sessions WHERE id < 0") == "1"
 	})
 	before := number()
 	wait.Until(t, "it knows that", func() bool { return number() != before })
-	links[0].Set(func() { links[0].Parted = true })
-	turn, revoked := held(t, open(t, Options{URL: links[1].url(), TTL: 3 * shortTTL}))
-	links[1].Set(func() { links[1].Parted = true })
+	links[0].Part(true)
+	holder := testlease.Enter(t, open(t, Options{URL: urlOf(links[1].Addr), TTL: 3 * shortTTL}))
+	links[1].Part(true)
 	loses()
 	links[0].Cut()
-	links[0].Set(func() { links[0].Parted = false })
-	enterSoon(t, first)
-	if len(revoked) == 0 {
+	links[0].Part(false)
+	testlease.EnterSoon(t, first)
+	if len(holder.Revoked) == 0 {
 		t.Error("two were inside")
 	}
-	turn.Leave()
+	holder.Turn.Leave()
 }
 
 // Bug: if the answer was lost, an eviction that was carried out failed as if there had been no such
@@ -211,14 +216,14 @@ func TestSecondLoss(t *testing.T) {
 func TestAnswersLost(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
-	link := startRelay(t, server.Addr)
-	owner, other := open(t, Options{URL: server.URL(), TTL: time.Minute}), open(t, Options{URL: link.url(), TTL: time.Minute})
-	held(t, owner)
-	join(t, owner)
+	link := testrelay.Start(t, server.Addr)
+	owner, other := open(t, Options{URL: server.URL(), TTL: time.Minute}), open(t, Options{URL: urlOf(link.Addr), TTL: time.Minute})
+	testlease.Enter(t, owner)
+	testlease.Join(t, owner)
 	number := server.Query("orderly", "SELECT max(number) FROM orderly_tickets")
 	token, err := strconv.ParseUint(number, 10, 64)
-	must(t, err)
-	must(t, second(other.Queues(t.Context()))) // it is connected
+	testlease.Must(t, err)
+	testlease.Must(t, testlease.Second(other.Queues(t.Context()))) // it is connected
 	link.Set(func() { link.Loses, link.Mute = `EXECUTE "set evict"`, true })
 	go func() { // the owner obeys before the request is repeated
 		wait.Until(t, "the ticket is out", func() bool {
@@ -230,7 +235,7 @@ func TestAnswersLost(t *testing.T) {
 	if err := other.Evict(t.Context(), "a_", token); err == nil || !strings.Contains(err.Error(), "the answer was lost") {
 		t.Error(err)
 	}
-	link.Set(func() { link.Loses = `EXECUTE "pause"` })
+	link.Lose(`EXECUTE "pause"`)
 	paused := make(chan error)
 	go func() { paused <- other.Pause(t.Context(), "b_", time.Now().Add(time.Hour)) }()
 	wait.Until(t, "the answer is lost", func() (lost bool) {
@@ -241,7 +246,7 @@ func TestAnswersLost(t *testing.T) {
 	time.Sleep(5 * time.Second)
 	link.Set(func() { link.Mute = false })
 	link.Cut()
-	must(t, <-paused)
+	testlease.Must(t, <-paused)
 	late := server.Query("orderly", "SELECT extract(epoch FROM ends - until) FROM orderly_pauses")
 	if s, err := strconv.ParseFloat(late, 64); err != nil || s > 3 {
 		t.Errorf("the pause ends %s s later than asked", late)
@@ -252,9 +257,9 @@ func TestAnswersLost(t *testing.T) {
 func TestOneTableMissing(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
-	must(t, ready(t, server.URL()).Close())
+	testlease.Must(t, ready(t, server.URL()).Close())
 	server.Query("orderly", "DROP TABLE orderly_pauses")
-	enterSoon(t, ready(t, server.URL()))
+	testlease.EnterSoon(t, ready(t, server.URL()))
 }
 
 // Bug: the server refused "1m0s" as the time for which a connection may be idle. So no lease of a
@@ -264,14 +269,14 @@ func TestLongestLease(t *testing.T) {
 	server := testpostgres.Start(t)
 	for _, ttl := range []time.Duration{2 * time.Second, 90 * time.Second, time.Hour} {
 		st, err := Open(Options{URL: server.URL(), TTL: ttl})
-		must(t, err)
+		testlease.Must(t, err)
 		conn, _, err := st.connect(t.Context(), ttl)
 		if err != nil {
 			t.Errorf("a connection that renews a lease of %s: %v", ttl, err)
 			continue
 		}
 		var idle string
-		must(t, conn.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'").Scan(&idle))
+		testlease.Must(t, conn.QueryRow(t.Context(), "SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout'").Scan(&idle))
 		if idle != strconv.FormatInt(ttl.Milliseconds(), 10) {
 			t.Errorf("it may be idle for %s ms; expected %s", idle, ttl)
 		}
@@ -292,14 +297,14 @@ func TestCloseTriesAgain(t *testing.T) {
 		"the connection is ended":    "SELECT pg_terminate_backend(%s)",
 	} {
 		e := open(t, o)
-		turn, _ := held(t, e)
-		next := join(t, other)
+		holder := testlease.Enter(t, e)
+		next := testlease.Join(t, other)
 		conn, err := pgx.Connect(t.Context(), server.URL())
-		must(t, err)
-		must(t, second(conn.Exec(t.Context(), "BEGIN; LOCK orderly_tickets")))
+		testlease.Must(t, err)
+		testlease.Must(t, testlease.Second(conn.Exec(t.Context(), "BEGIN; LOCK orderly_tickets")))
 		since := time.Now()
 		go e.Close()
-		turn.Leave() // the ticket cannot be taken out
+		holder.Turn.Leave() // the ticket cannot be taken out
 		first := ""
 		tries := func(more string) string {
 			return server.Query("orderly", "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%DELETE FROM orderly_sessions WHERE id = %'"+more)
@@ -308,7 +313,7 @@ func TestCloseTriesAgain(t *testing.T) {
 		server.Query("orderly", fmt.Sprintf(fault, first))
 		wait.Until(t, "the first try has failed", func() bool { return tries(" AND pid = "+first) == "" })
 		t.Log(what)
-		must(t, conn.Close(t.Context())) // ends the lock
-		nextIn(t, next, since, o.TTL/2)
+		testlease.Must(t, conn.Close(t.Context())) // ends the lock
+		next.LeaveWithin(t, since, o.TTL/2)
 	}
 }

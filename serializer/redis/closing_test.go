@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -14,7 +16,7 @@ func meta(t testing.TB, s *server, field string) time.Duration {
 	t.Helper()
 	text, _ := s.do("HGET", "{orderly}:meta", field).(string)
 	n, err := strconv.ParseInt(text, 10, 64)
-	must(t, err)
+	testlease.Must(t, err)
 	return time.Duration(n) * time.Microsecond
 }
 
@@ -24,7 +26,7 @@ func TestBeginsWhileClosed(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	begin := func(ttl time.Duration) time.Duration {
-		must(t, queues(open(t, Options{TTL: ttl}, s.address)))
+		testlease.Must(t, queues(open(t, Options{TTL: ttl}, s.address)))
 		return meta(t, s, "closed")
 	}
 	first := begin(time.Minute)
@@ -45,16 +47,16 @@ func TestLongestForgotten(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	long := open(t, Options{TTL: time.Hour}, s.address)
-	must(t, queues(long))
-	must(t, long.Close())
+	testlease.Must(t, queues(long))
+	testlease.Must(t, long.Close())
 	e := open(t, Options{}, s.address)
-	must(t, queues(e))
+	testlease.Must(t, queues(e))
 	if longest := meta(t, s, "longest"); longest != time.Hour {
 		t.Errorf("%s counts while a session may have an hour", longest)
 	}
 	s.do("HINCRBY", "{orderly}:meta", "clock", int64(time.Hour/time.Microsecond)) // rather than wait
 	wait.Until(t, "the hour is forgotten", func() bool { return meta(t, s, "longest") == ttl })
-	enterSoon(t, e)
+	testlease.EnterSoon(t, e)
 }
 
 // Bug: a server that got its first replica, or gave up its backlog after its last one had left,
@@ -64,7 +66,7 @@ func TestFirstReplica(t *testing.T) {
 	t.Parallel()
 	master, replica := startServer(t, "--repl-backlog-ttl", "1"), startServer(t)
 	e := opened(t, 1, master.address)[0]
-	holder := enter(t, e)
+	holder := testlease.Enter(t, e)
 	closed := meta(t, master, "closed")
 	replicationID := func() string { return infoValue(master.do("INFO", "replication").(string), "master_replid") }
 	for _, step := range []struct {
@@ -84,13 +86,13 @@ func TestFirstReplica(t *testing.T) {
 		before := replicationID()
 		step.do()
 		wait.Until(t, step.what, func() bool { return replicationID() != before })
-		must(t, queues(e))
+		testlease.Must(t, queues(e))
 		now := meta(t, master, "closed")
 		if (now != closed) != step.closes {
 			t.Errorf("%s: the server is closed for %s", step.what, now-meta(t, master, "clock"))
 		}
-		if closed = now; !step.closes && len(holder.revoked) > 0 {
-			t.Errorf("%s: revoked: %v", step.what, <-holder.revoked)
+		if closed = now; !step.closes && len(holder.Revoked) > 0 {
+			t.Errorf("%s: revoked: %v", step.what, <-holder.Revoked)
 		}
 	}
 }

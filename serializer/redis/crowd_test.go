@@ -3,53 +3,22 @@ package redis
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testhandover"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testhandover"
 )
-
-// Ten thousand wait. A process that comes later learns of all. They enter in order, or
-// their process dies, and all their tickets go.
-func TestTenThousandWaiting(t *testing.T) {
-	t.Parallel()
-	const n = 10000
-	s := startServer(t)
-	engines := opened(t, 2, s.address)
-	holder := enter(t, engines[0])
-	var callers []*caller
-	for i := range n {
-		callers = append(callers, arrive(engines[i%2], 5*time.Minute))
-	}
-	wait.Until(t, "all wait", func() bool { return s.do("HLEN", "{orderly}:tickets") == int64(n+1) })
-	late := join(t, open(t, Options{}, s.address))
-	holder.turn.Leave()
-	var tokens []uint64
-	for _, c := range callers {
-		go func() {
-			if <-c.done; c.err == nil {
-				c.turn.Leave()
-			}
-		}()
-	}
-	for _, c := range append(callers, late) {
-		<-c.done
-		must(t, c.err)
-		tokens = append(tokens, c.turn.Token())
-	}
-	slices.SortFunc(callers, func(a, b *caller) int { return a.entered.Compare(b.entered) })
-	if slices.Sort(tokens); len(slices.Compact(tokens)) != n+1 || late.turn.Token() != tokens[n] || late.turn.Position() != n+1 {
-		t.Errorf("%d tokens; the last one has %d of %d, %d ahead", len(tokens), late.turn.Token(), tokens[n], late.turn.Position())
-	}
-}
 
 // Bug: when a pause began, each holder was marked in a request of its own. With many and a slow
 // link, they kept the renewal from a connection, and the lease was lost.
@@ -69,7 +38,7 @@ func TestPauseWithManyInside(t *testing.T) {
 	}
 	group.Wait()
 	before := calls(t, s)
-	must(t, engines[1].Pause(context.Background(), "a_", serializer.Forever))
+	testlease.Must(t, engines[1].Pause(context.Background(), "a_", serializer.Forever))
 	wait.Until(t, "all are marked", func() bool {
 		values := fmt.Sprint(s.do("HVALS", "{orderly}:tickets"))
 		return strings.Count(values, " i ") == n
@@ -84,10 +53,10 @@ func TestPauseWithManyInside(t *testing.T) {
 func TestManyLists(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	link := startRelay(t, s.address)
+	link := testrelay.Start(t, s.address)
 	slow, fast := opened(t, 1, link.Addr)[0], opened(t, 1, s.address)[0]
-	holder := enter(t, slow)
-	link.slow(200 * time.Millisecond)
+	holder := testlease.Enter(t, slow)
+	link.Slow(200 * time.Millisecond)
 	before, end := calls(t, s), time.Now().Add(2*ttl)
 	var lists atomic.Int64
 	var group sync.WaitGroup
@@ -99,8 +68,8 @@ func TestManyLists(t *testing.T) {
 			}
 		})
 	}
-	for waiting := 1; len(holder.revoked) == 0 && time.Now().Before(end); waiting++ {
-		join(t, fast)
+	for waiting := 1; len(holder.Revoked) == 0 && time.Now().Before(end); waiting++ {
+		testlease.Join(t, fast)
 		list, _ := slow.Queues(t.Context())
 		for _, q := range list {
 			if q.Waiting < waiting {
@@ -109,12 +78,19 @@ func TestManyLists(t *testing.T) {
 		}
 	}
 	group.Wait()
-	if len(holder.revoked) > 0 {
-		t.Errorf("revoked: %v", <-holder.revoked)
-	}
+	holder.WantHeld(t)
 	if requests := calls(t, s) - before; requests > int(lists.Load())/4 {
 		t.Errorf("%d requests for %d lists", requests, lists.Load())
 	}
+}
+
+// calls counts the scripts that the server has run.
+func calls(t *testing.T, s *server) (n int) {
+	t.Helper()
+	info, _ := s.do("INFO", "commandstats").(string)
+	_, err := fmt.Sscanf(infoValue(info, "cmdstat_evalsha"), "calls=%d", &n)
+	testlease.Must(t, err)
+	return n
 }
 
 // How long nobody is inside while others wait, beside a bare write of the same server.
@@ -129,17 +105,8 @@ func BenchmarkHandOver(b *testing.B) {
 		for _, processes := range []int{1, 2, 8} {
 			engines := opened(b, processes, s.address)
 			testhandover.Run(b, fmt.Sprintf("hold=%s/processes=%d", hold, processes), 8, hold, func(ctx context.Context, i int) (func(), error) {
-				return testhandover.Enter(ctx, engines[i%processes], serializer.Arrival{Queue: "a_"})
+				return testhandover.Enter(ctx, engines[i%processes].Engine, serializer.Arrival{Queue: "a_"})
 			})
 		}
 	}
-}
-
-// calls counts the scripts that the server has run.
-func calls(t *testing.T, s *server) (n int) {
-	t.Helper()
-	info, _ := s.do("INFO", "commandstats").(string)
-	_, err := fmt.Sscanf(infoValue(info, "cmdstat_evalsha"), "calls=%d", &n)
-	must(t, err)
-	return n
 }

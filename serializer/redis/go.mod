@@ -3,12 +3,12 @@ module github.com/orderly-http/caddy-orderly/serializer/redis
 go 1.26.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/orderly-http/caddy-orderly v0.0.0
 	github.com/redis/go-redis/v9 v9.23.0
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -26,11 +28,11 @@ func TestServerRefusesWrites(t *testing.T) {
 		"snapshots fail": {
 			[]string{"--save", "3600 1"},
 			func(t *testing.T, s *server) {
-				must(t, os.MkdirAll(filepath.Join(s.dir, "dump.rdb", "in the way"), 0o700))
+				testlease.Must(t, os.MkdirAll(filepath.Join(s.dir, "dump.rdb", "in the way"), 0o700))
 				s.save(t, "err")
 			},
 			func(t *testing.T, s *server) {
-				must(t, os.RemoveAll(filepath.Join(s.dir, "dump.rdb")))
+				testlease.Must(t, os.RemoveAll(filepath.Join(s.dir, "dump.rdb")))
 				s.save(t, "ok")
 			},
 			"until it can save its data",
@@ -54,7 +56,7 @@ func TestServerRefusesWrites(t *testing.T) {
 					return infoValue(s.do("INFO", "persistence").(string), "aof_last_write_status") == "err"
 				})
 			},
-			func(t *testing.T, _ *server) { must(t, os.Remove(ballast)) },
+			func(t *testing.T, _ *server) { testlease.Must(t, os.Remove(ballast)) },
 			"until it can save its data",
 		}
 	}
@@ -62,30 +64,30 @@ func TestServerRefusesWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, test.args...)
-			engines := []*serializer.Engine{open(t, Options{TTL: 10 * time.Second}, s.address), open(t, Options{TTL: 10 * time.Second}, s.address)}
+			engines := []*testlease.Engine{open(t, Options{TTL: 10 * time.Second}, s.address), open(t, Options{TTL: 10 * time.Second}, s.address)}
 			for _, e := range engines {
-				must(t, queues(e))
+				testlease.Must(t, queues(e))
 			}
 			s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait
-			holder, same, other := enter(t, engines[0]), join(t, engines[0]), join(t, engines[1])
+			holder, same, other := testlease.Enter(t, engines[0]), testlease.Join(t, engines[0]), testlease.Join(t, engines[1])
 			test.begin(t, s)
-			wantRefused(t, engines[1], test.want)
-			holder.turn.Leave()
-			same.enter(t)
-			if err := same.wantRevoked(t); !strings.Contains(err.Error(), test.want) {
+			testlease.WantRefused(t, engines[1], test.want)
+			holder.Turn.Leave()
+			same.Wait(t)
+			if err := same.WantRevoked(t, serializer.ErrLost); !strings.Contains(err.Error(), test.want) {
 				t.Errorf("revoked with %v", err)
 			}
-			wait.Until(t, "the waiter is refused", other.over)
-			if other.err == nil || !strings.Contains(other.err.Error(), test.want) {
-				t.Errorf("the waiter ends with %v", other.err)
+			wait.Until(t, "the waiter is refused", other.Over)
+			if other.Err == nil || !strings.Contains(other.Err.Error(), test.want) {
+				t.Errorf("the waiter ends with %v", other.Err)
 			}
-			same.turn.Leave()
-			wantRefused(t, engines[0], test.want)
+			same.Turn.Leave()
+			testlease.WantRefused(t, engines[0], test.want)
 			test.end(t, s)
 			passed := time.Now()
-			token := enterSoon(t, engines[1])
+			token := testlease.EnterSoon(t, engines[1])
 			t.Logf("the next one entered %.1f s after the end", time.Since(passed).Seconds())
-			wantGreater(t, token, same.turn.Token())
+			testlease.WantGreater(t, token, same.Turn.Token())
 		})
 	}
 }
@@ -103,8 +105,8 @@ func (s *server) save(t *testing.T, want string) {
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	must(t, syscall.Mount("none", dir, "tmpfs", 0, "mode=0700,size=8m"))
-	t.Cleanup(func() { must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
+	testlease.Must(t, syscall.Mount("none", dir, "tmpfs", 0, "mode=0700,size=8m"))
+	t.Cleanup(func() { testlease.Must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
 	return dir
 }
 
@@ -112,7 +114,7 @@ func smallDisk(t *testing.T) string {
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)
-	must(t, err)
+	testlease.Must(t, err)
 	defer f.Close()
 	for block := make([]byte, 4096); err == nil; {
 		_, err = f.Write(block)

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -23,7 +25,7 @@ func startSentinel(t *testing.T, master *server) string {
 	_, port, _ := net.SplitHostPort(address)
 	host, masterPort, _ := net.SplitHostPort(master.address)
 	config := filepath.Join(dir, "conf")
-	must(t, os.WriteFile(config, fmt.Appendf(nil, `bind 127.0.0.1
+	testlease.Must(t, os.WriteFile(config, fmt.Appendf(nil, `bind 127.0.0.1
 port %s
 dir %s
 logfile %s/log
@@ -31,8 +33,9 @@ sentinel monitor m %s %s 1
 sentinel down-after-milliseconds m 500
 sentinel failover-timeout m 5000
 `, port, dir, dir, host, masterPort), 0o600))
+
 	cmd := exec.Command("redis-server", config, "--sentinel")
-	must(t, cmd.Start())
+	testlease.Must(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -59,21 +62,20 @@ func TestSentinel(t *testing.T) {
 			t.Errorf("with the Sentinel and database %d: %v", database, err)
 		}
 	}
-	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
 	awaitReplica(t, master, replica)
 	killed := time.Now()
-	master.kill()
-	holder.turn.Leave()
-	waiter.enter(t).Leave()
-	t.Logf("next entry after %.1f s", waiter.entered.Sub(killed).Seconds())
-	wantGreater(t, enterSoon(t, engines[0]), waiter.turn.Token())
-	if len(holder.revoked)+len(waiter.revoked) > 0 {
-		t.Error("a turn was revoked")
-	}
-	master.start()
+	master.Kill()
+	holder.Turn.Leave()
+	waiter.Wait(t).Leave()
+	t.Logf("next entry after %.1f s", waiter.Entered.Sub(killed).Seconds())
+	testlease.WantGreater(t, testlease.EnterSoon(t, engines[0]), waiter.Turn.Token())
+	holder.WantHeld(t)
+	waiter.WantHeld(t)
+	master.Run()
 	wait.Until(t, "the old master follows the new one", func() bool {
 		info, _ := master.try("INFO", "replication").Text() // the Sentinel cuts connections then
 		return infoValue(info, "master_link_status") == "up"
 	})
-	enterSoon(t, engines[1])
+	testlease.EnterSoon(t, engines[1])
 }

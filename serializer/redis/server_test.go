@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // server is a redis-server in a process of its own.
@@ -29,7 +29,7 @@ type server struct {
 func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redis-test") // paths of sockets must be short
-	must(t, err)
+	testlease.Must(t, err)
 	s := &server{t: t, dir: dir, address: freeAddress(t)}
 	_, port, _ := net.SplitHostPort(s.address)
 	s.args = append([]string{
@@ -38,30 +38,32 @@ func startServer(t testing.TB, args ...string) *server {
 		"--user", "tester", "on", ">tester", "~*", "&*", "+@all",
 	}, args...)
 	t.Cleanup(func() {
-		s.kill()
+		s.Kill()
 		os.RemoveAll(dir)
 	})
-	s.start()
+	s.Run()
 	return s
 }
 
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
+	testlease.Must(t, err)
 	defer l.Close()
 	return l.Addr().String()
 }
 
-func (s *server) start() {
+// Run starts the server, also again.
+func (s *server) Run() {
 	s.t.Helper()
 	s.cmd = exec.Command("redis-server", s.args...)
 	s.cmd.Stderr = os.Stderr
-	must(s.t, s.cmd.Start())
+	testlease.Must(s.t, s.cmd.Start())
 	wait.Eventually(s.t, "the server answers", func() error { return s.try("DBSIZE").Err() })
 }
 
-func (s *server) kill() {
+// Kill is kill -9.
+func (s *server) Kill() {
 	if s.cmd != nil {
 		_ = s.cmd.Process.Kill()
 		_ = s.cmd.Wait()
@@ -69,7 +71,19 @@ func (s *server) kill() {
 	}
 }
 
-func (s *server) signal(sig syscall.Signal) { must(s.t, s.cmd.Process.Signal(sig)) }
+// Freeze stops the process.
+func (s *server) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw lets it go on.
+func (s *server) Thaw() { s.signal(syscall.SIGCONT) }
+
+// Address is where clients connect to.
+func (s *server) Address() string { return s.address }
+
+// Tickets are all in the default namespace.
+func (s *server) Tickets() int { return int(s.do("HLEN", "{orderly}:tickets").(int64)) }
+
+func (s *server) signal(sig syscall.Signal) { testlease.Must(s.t, s.cmd.Process.Signal(sig)) }
 
 // try sends a command.
 func (s *server) try(args ...any) *redis.Cmd {
@@ -89,21 +103,3 @@ func (s *server) do(args ...any) any {
 	}
 	return answer
 }
-
-// relay is a link to a server that can be parted and cut.
-type relay struct{ *testrelay.Relay }
-
-func startRelay(t testing.TB, to string) *relay {
-	t.Helper()
-	return &relay{testrelay.Start(t, to)}
-}
-
-// part keeps answers back, or lets them through again. Requests get through.
-func (r *relay) part(parted bool) { r.Set(func() { r.Deaf = parted }) }
-
-// slow delays each answer, and lose loses that to the next request with a text.
-func (r *relay) slow(delay time.Duration) { r.Set(func() { r.Delay = delay }) }
-func (r *relay) lose(text string)         { r.Set(func() { r.Loses = text }) }
-
-func (r *relay) lead(to string) { r.Lead(to) }
-func (r *relay) cut()           { r.Cut() }

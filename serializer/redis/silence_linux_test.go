@@ -2,23 +2,21 @@ package redis
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testsilence"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // Bug: the lease of a process that had left stayed on a server that was silent for more than
 // two ttl, and the process itself waited for its end: another ttl.
 func TestLongSilence(t *testing.T) {
-	for _, c := range testsilence.Cases(ttl) {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
+	for _, silence := range testlease.Silences(ttl) {
+		t.Run(fmt.Sprint(silence), func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t)
-			open := func() *serializer.Engine { return open(t, Options{TTL: c.TTL}, s.address) }
-			c.Run(t, open, func() { s.signal(syscall.SIGSTOP) }, func() { s.signal(syscall.SIGCONT) }, 2*time.Second)
+			open := func() *testlease.Engine { return open(t, Options{TTL: silence.TTL}, s.address) }
+			silence.Run(t, open, s.Freeze, s.Thaw, 2*time.Second)
 		})
 	}
 }

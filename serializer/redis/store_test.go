@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/storetest"
 )
@@ -25,15 +27,15 @@ func TestStoreConforms(t *testing.T) {
 func TestDatabases(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, append([]string{"--user", "u", "on", ">secret"}, strings.Fields(keysOf("orderly", 0).rights())...)...)
-	var holders []*caller
+	var holders []*testlease.Caller
 	for _, database := range []int{0, 3} {
 		e := open(t, Options{Username: "u", Password: "secret", Database: database}, s.address)
-		enterSoon(t, e)
-		holders = append(holders, enter(t, e)) // beside the one of the other database
+		testlease.EnterSoon(t, e)
+		holders = append(holders, testlease.Enter(t, e)) // beside the one of the other database
 	}
 	for _, h := range holders {
-		if h.turn.Position() != 0 || len(h.revoked) > 0 {
-			t.Errorf("%d ahead, revoked %d times", h.turn.Position(), len(h.revoked))
+		if h.Turn.Position() != 0 || len(h.Revoked) > 0 {
+			t.Errorf("%d ahead, revoked %d times", h.Turn.Position(), len(h.Revoked))
 		}
 	}
 	if channels := s.do("PUBSUB", "CHANNELS"); len(channels.([]any)) != 2 {

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -27,7 +29,7 @@ import (
 func suitableFor(t *testing.T, o Options) error {
 	t.Helper()
 	st, err := Open(o)
-	must(t, err)
+	testlease.Must(t, err)
 	defer st.Close()
 	return st.Suitable(t.Context())
 }
@@ -63,8 +65,8 @@ func TestUnsuitable(t *testing.T) {
 			test.options.Addresses = []string{s.address}
 			err := suitableFor(t, test.options)
 			if test.want == "" {
-				must(t, err)
-				enterSoon(t, open(t, test.options, s.address))
+				testlease.Must(t, err)
+				testlease.EnterSoon(t, open(t, test.options, s.address))
 				return
 			}
 			if !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), test.want) {
@@ -79,7 +81,7 @@ func TestUnsuitableBesideSilence(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--user", "u", "on", ">secret", "~x*", "&*", "+@all")
 	st, err := Open(Options{Addresses: []string{silentAddress(t), s.address}, Username: "u", Password: "secret"})
-	must(t, err)
+	testlease.Must(t, err)
 	defer st.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than that server may take for an answer
 	defer cancel()
@@ -100,7 +102,7 @@ func TestMode(t *testing.T) {
 			t.Errorf("%q: got %v; expected %q", info, err, want)
 		}
 	}
-	must(t, suitable("redis_version:7.2.4\r\nserver_mode:standalone\r\nmaxmemory:0\r\n"))
+	testlease.Must(t, suitable("redis_version:7.2.4\r\nserver_mode:standalone\r\nmaxmemory:0\r\n"))
 }
 
 // Bug: the message did not name the command that the user may not run, if it is the script's.
@@ -141,7 +143,7 @@ func TestRightsEscaped(t *testing.T) {
 			setUser = append(setUser, right)
 		}
 		s.do(setUser...)
-		must(t, suitableFor(t, Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3}))
+		testlease.Must(t, suitableFor(t, Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3}))
 		if answer := s.do("ACL", "DRYRUN", "u", "GET", "{axb}:meta"); answer == "OK" {
 			t.Errorf("%s: %s are also the rights to another namespace", namespace, k.rights())
 		}
@@ -159,18 +161,18 @@ func TestPasswordChanged(t *testing.T) {
 	}
 	s.do("ACL", "SETUSER", "default", "off")
 	e := open(t, Options{Username: "orderly", Password: "secret"}, s.address)
-	wantRefused(t, e, "the username or the password is refused")
-	wantRefused(t, open(t, Options{}, s.address), "a password is demanded")
+	testlease.WantRefused(t, e, "the username or the password is refused")
+	testlease.WantRefused(t, open(t, Options{}, s.address), "a password is demanded")
 	change("secret")
-	enterSoon(t, e)
-	holder := enter(t, e)
+	testlease.EnterSoon(t, e)
+	holder := testlease.Enter(t, e)
 	change("other")
-	wait.Until(t, "the holder is told to stop", func() bool { return len(holder.revoked) > 0 })
-	holder.turn.Leave()
-	wantRefused(t, e, "the username or the password is refused")
+	wait.Until(t, "the holder is told to stop", func() bool { return len(holder.Revoked) > 0 })
+	holder.Turn.Leave()
+	testlease.WantRefused(t, e, "the username or the password is refused")
 	change("secret")
-	enterSoon(t, e)
-	wantRefused(t, open(t, Options{}, freeAddress(t)), "connection refused")
+	testlease.EnterSoon(t, e)
+	testlease.WantRefused(t, open(t, Options{}, freeAddress(t)), "connection refused")
 }
 
 // Bug: of timeouts, only those of a context were explained, and kept arrivals from waiting in vain.
@@ -194,45 +196,22 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// Open connections outlast a change of the password, and so does the lease. Whoever has the new
-// one shares the queue.
+// Open connections outlast a change of the password, and so does the lease. A process that has the
+// new one shares the queue.
 func TestPasswordRotated(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--requirepass", "old")
 	e := open(t, Options{Password: "old"}, s.address)
-	enterSoon(t, e)
-	holder := enter(t, e)
+	testlease.EnterSoon(t, e)
+	holder := testlease.Enter(t, e)
 	s.do("CONFIG", "SET", "requirepass", "new")
-	waiter := join(t, open(t, Options{Password: "new"}, s.address))
+	waiter := testlease.Join(t, open(t, Options{Password: "new"}, s.address))
 	time.Sleep(2 * ttl)
-	if waiter.over() || len(holder.revoked) > 0 {
+	if waiter.Over() || len(holder.Revoked) > 0 {
 		t.Error("the lease has ended")
 	}
-	holder.turn.Leave()
-	waiter.enter(t).Leave()
-}
-
-// The user loses a right, to all of the script or in its middle. The lease runs out, and arrivals
-// are refused, until it is back.
-func TestRightLost(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	s.do("ACL", "SETUSER", "u", "on", ">secret", "~*", "&*", "+@all")
-	e := open(t, Options{Username: "u", Password: "secret"}, s.address)
-	enterSoon(t, e)
-	for _, right := range []string{"evalsha", "hset"} {
-		holder := enter(t, e)
-		s.do("ACL", "SETUSER", "u", "-"+right)
-		if err := holder.wantRevoked(t); !strings.Contains(err.Error(), "lacks a right") {
-			t.Errorf("revoked with %v", err)
-		}
-		holder.turn.Leave()
-		wantRefused(t, e, "lacks a right")
-		s.do("ACL", "SETUSER", "u", "+"+right)
-		back := time.Now()
-		enterSoon(t, e)
-		t.Logf("%s: the next one entered %.1f s after it was back", right, time.Since(back).Seconds())
-	}
+	holder.Turn.Leave()
+	waiter.Wait(t).Leave()
 }
 
 // When the server's memory is full, arrivals are refused. Turns end, and pass on.
@@ -240,46 +219,46 @@ func TestMemoryFull(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	engines := opened(t, 2, s.address)
-	holder, waiter := enter(t, engines[0]), join(t, engines[1])
+	holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
 	s.do("CONFIG", "SET", "maxmemory", "1")
-	wantRefused(t, engines[0], "the server's memory is full")
-	holder.turn.Leave()
-	waiter.enter(t).Leave()
+	testlease.WantRefused(t, engines[0], "the server's memory is full")
+	holder.Turn.Leave()
+	waiter.Wait(t).Leave()
 	time.Sleep(ttl) // sessions are renewed, too
-	if len(waiter.revoked)+len(holder.revoked) > 0 {
+	if len(waiter.Revoked)+len(holder.Revoked) > 0 {
 		t.Error("revoked")
 	}
 	s.do("CONFIG", "SET", "maxmemory", "0")
-	enterSoon(t, engines[0])
+	testlease.EnterSoon(t, engines[0])
 }
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	testlease.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		IsCA: true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	must(t, err)
+	testlease.Must(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	must(t, err)
+	testlease.Must(t, err)
 	cert, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	must(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	testlease.Must(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	testlease.Must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
 	address := freeAddress(t)
 	_, port, _ := net.SplitHostPort(address)
 	plain := startServer(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", keyFile, "--tls-ca-cert-file", cert)
 	pair, err := tls.LoadX509KeyPair(cert, keyFile)
-	must(t, err)
+	testlease.Must(t, err)
 	trusted := x509.NewCertPool()
 	parsed, err := x509.ParseCertificate(der)
-	must(t, err)
+	testlease.Must(t, err)
 	trusted.AddCert(parsed)
 	config := &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
-	enterSoon(t, open(t, Options{TLS: config}, address))
-	wantRefused(t, open(t, Options{TLS: new(tls.Config)}, address), "certificate")
-	wantRefused(t, open(t, Options{TLS: config}, plain.address), "without TLS")
+	testlease.EnterSoon(t, open(t, Options{TLS: config}, address))
+	testlease.WantRefused(t, open(t, Options{TLS: new(tls.Config)}, address), "certificate")
+	testlease.WantRefused(t, open(t, Options{TLS: config}, plain.address), "without TLS")
 }

@@ -146,7 +146,7 @@ func (s *site) request(ctx context.Context, transport http.RoundTripper, client 
 		return 0
 	}
 	r.Header.Set("Client", strconv.Itoa(client))
-	r.Header.Set("Asked", strconv.FormatInt(int64(s.oracle.now()), 10))
+	r.Header.Set("Asked", strconv.FormatInt(int64(s.oracle.Now()), 10))
 	answer, err := transport.RoundTrip(r)
 	if err != nil {
 		return 0 // the Caddy is not there

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -32,11 +34,11 @@ type entry struct {
 
 // comes starts callers of an engine, which take a number of turns each; 0 means that they
 // come until the end.
-func (c *crowd) comes(e *engine, callers, turns int, hold, pause time.Duration) {
+func (c *crowd) comes(e *testlease.Engine, callers, turns int, hold, pause time.Duration) {
 	for range callers {
 		c.callers.Go(func() {
 			for i := 0; !c.over.Load() && (turns == 0 || i < turns); i++ {
-				turn, err := e.Enter(context.Background(), arrivalFor(time.Minute, "a_"))
+				turn, err := e.Enter(context.Background(), testlease.Arrival("a_", time.Minute))
 				if err != nil {
 					c.note(func() { c.refused = append(c.refused, err) })
 				} else {

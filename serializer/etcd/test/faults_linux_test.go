@@ -5,7 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/anishathalye/porcupine"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -18,7 +19,7 @@ func TestFaults(t *testing.T) {
 	s := newSite(t, ttl)
 	stop := s.visitAll(3)
 	rounds := 1
-	if *long {
+	if *testlease.Long {
 		rounds = 5
 	}
 	s.oracle.catchUp(t)
@@ -32,8 +33,8 @@ func TestFaults(t *testing.T) {
 	}
 	stop()
 	o := s.oracle
-	if result := o.judge(); result != porcupine.Ok {
-		t.Errorf("porcupine: the history of %d visits is %s", o.entries, result)
+	if err := o.Judge(); err != nil {
+		t.Error(err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -60,9 +61,9 @@ func (o *oracle) catchUp(t *testing.T) {
 // forcedOverlaps counts the entries beside a holder whose Caddy was stopped or
 // killed. The caller holds the lock.
 func (o *oracle) forcedOverlaps() (n int) {
-	for _, s := range o.history {
-		for _, other := range o.history {
-			if other != s && other.forced > 0 && other.came < s.came && s.came < other.went {
+	for _, s := range o.visits {
+		for _, other := range o.visits {
+			if other != s && other.forced > 0 && other.Came < s.Came && s.Came < other.left {
 				n++
 				break
 			}
@@ -74,7 +75,7 @@ func (o *oracle) forcedOverlaps() (n int) {
 // holder catches the visit inside, and returns it and its Caddy.
 func (s *site) holder() (*hold, *process) {
 	visit := s.oracle.catch()
-	return visit, s.caddys[visit.client*len(s.caddys)/(3*len(s.caddys))]
+	return visit, s.caddys[visit.Client*len(s.caddys)/(3*len(s.caddys))]
 }
 
 // recovered logs how long nobody new entered after a fault, and fails the test
@@ -122,7 +123,7 @@ func (s *site) stopHolder() {
 // end its turn in time.
 func (s *site) cutHolder() {
 	_, caddy := s.holder()
-	since := s.oracle.now()
+	since := s.oracle.Now()
 	caddy.machine.cut(s.t)
 	s.recovered("the Caddy inside cut off from etcd:", since, s.ttl+2*time.Second)
 	caddy.machine.heal(s.t)
@@ -132,7 +133,7 @@ func (s *site) cutHolder() {
 // killLeader kills the member that leads. No lease should be lost.
 func (s *site) killLeader() {
 	leader := s.waitLeader()
-	since := s.oracle.now()
+	since := s.oracle.Now()
 	leader.kill()
 	s.stalled("kill -9 of etcd's leader:", since)
 	s.waitLeader()
@@ -143,7 +144,7 @@ func (s *site) killLeader() {
 // cutLeader cuts the member that leads off from all others.
 func (s *site) cutLeader() {
 	leader := s.waitLeader()
-	since := s.oracle.now()
+	since := s.oracle.Now()
 	leader.machine.cut(s.t)
 	s.stalled("etcd's leader cut off:", since)
 	s.works("with two members")
@@ -154,17 +155,17 @@ func (s *site) cutLeader() {
 // single member, and the holder must stop.
 func (s *site) loseMajority() {
 	visit, _ := s.holder()
-	since := s.oracle.now()
+	since := s.oracle.Now()
 	for _, member := range s.members[:2] {
 		member.kill()
 	}
 	wait.Until(s.t, "the request inside is cancelled", func() bool { return s.oracle.gone(visit) })
-	s.t.Logf("%-45s the request inside was cancelled after %.2f s", "two of three members killed:", (s.oracle.now() - since).Seconds())
+	s.t.Logf("%-45s the request inside was cancelled after %.2f s", "two of three members killed:", (s.oracle.Now() - since).Seconds())
 	time.Sleep(s.ttl)
 	if late := s.oracle.after(since + s.ttl); late > 0 {
 		s.t.Errorf("%d entered without a majority of etcd's members", late)
 	}
-	since = s.oracle.now()
+	since = s.oracle.Now()
 	for _, member := range s.members[:2] {
 		member.start(s.t)
 	}

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -20,7 +22,7 @@ func (c *crowd) answers(t *testing.T, endpoints []string) {
 			for !c.over.Load() {
 				time.Sleep(100 * time.Millisecond)
 				ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-				if second(client.Put(ctx, "plain", "")) == nil {
+				if testlease.Second(client.Put(ctx, "plain", "")) == nil {
 					c.note(func() { c.enter(0) })
 				}
 				cancel()
@@ -49,7 +51,7 @@ func TestFrozenMember(t *testing.T) {
 func freezeInTurn(t *testing.T, s *trio) {
 	const ttl = 5 * time.Second
 	all, cluster := new(crowd), new(crowd)
-	var engines []*engine
+	var engines []*testlease.Engine
 	for range 3 {
 		e := open(t, etcd.Options{TTL: ttl}, s.endpoints...)
 		engines = append(engines, e)
@@ -61,7 +63,7 @@ func freezeInTurn(t *testing.T, s *trio) {
 	all.more(t, 30, "at first")
 	for i, m := range s.members {
 		all.note(func() { all.refused, all.overlaps = nil, 0 })
-		start, before := time.Now(), leasesLost(engines)
+		start, before := time.Now(), testlease.Lost(engines...)
 		m.signal(t, syscall.SIGSTOP)
 		time.Sleep(ttl + 3*time.Second)
 		woken := time.Now()
@@ -91,15 +93,8 @@ func freezeInTurn(t *testing.T, s *trio) {
 	}
 }
 
-func leasesLost(engines []*engine) (n int64) {
-	for _, e := range engines {
-		n += e.lost.Load()
-	}
-	return n
-}
-
 // loseLease reports whether any of the engines loses a lease. An engine whose lease
 // etcd has ended learns that from its next keep-alive at the latest.
-func loseLease(engines []*engine, before int64, ttl time.Duration) bool {
-	return wait.Poll(2*ttl, func() bool { return leasesLost(engines) > before })
+func loseLease(engines []*testlease.Engine, before int64, ttl time.Duration) bool {
+	return wait.Poll(2*ttl, func() bool { return testlease.Lost(engines...) > before })
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -33,20 +35,20 @@ func TestEtcdFull(t *testing.T) {
 			t.Parallel()
 			m := start(t)
 			here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
-			holder := enter(t, here, "a_")
-			second, next := join(t, here, "a_"), join(t, there, "a_")
+			holder := testlease.Enter(t, here).Turn
+			second, next := testlease.Join(t, here), testlease.Join(t, there)
 			fill(t, m)
 			holder.Leave()
-			(<-second).leave(t)
+			second.Wait(t).Leave()
 			left := time.Now()
-			(<-next).leave(t)
+			next.Wait(t).Leave()
 			if took := time.Since(left); took > 5*time.Second {
 				t.Errorf("the next one entered after %s", took)
 			}
 			_, err := here.Enter(t.Context(), arrival("a_"))
 			wantRefusal(t, err, serializer.ReasonStorage, rpctypes.ErrNoSpace)
 			makeRoom(t, m)
-			enterSoon(t, there, "a_")
+			testlease.EnterSoon(t, there)
 			waitUntilEmpty(t, m.Client(t))
 		})
 	}
@@ -57,15 +59,15 @@ func TestEtcdFull(t *testing.T) {
 func TestFullAfterLostAnswer(t *testing.T) {
 	t.Parallel()
 	m := startStandalone(t, "etcd", "--quota-backend-bytes", strconv.Itoa(quota))
-	c, link := m.Client(t), startRelay(t, m.URL)
+	c, link := m.Client(t), startLink(t, m.URL)
 	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.URL)
-	enter(t, here, "a_").Leave()
+	testlease.Enter(t, here).Turn.Leave()
 	waitUntilEmpty(t, c)
-	before := enter(t, there, "b_")
-	if r := <-loseAnswer(t, here, link, c, 2, func() { fill(t, m.Member) }); r.err == nil {
-		r.turn.Leave()
+	before := testlease.EnterAs(t, there, arrival("b_")).Turn
+	if r := loseAnswer(t, here, link, c, 2, func() { fill(t, m.Member) }); r.End(t) == nil {
+		r.Turn.Leave()
 	} else {
-		wantRefusal(t, r.err, serializer.ReasonStorage, serializer.ErrStorage)
+		wantRefusal(t, r.Err, serializer.ReasonStorage, serializer.ErrStorage)
 	}
 	before.Leave()
 	waitUntilEmpty(t, c)

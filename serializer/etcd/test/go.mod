@@ -3,7 +3,6 @@ module github.com/orderly-http/caddy-orderly/serializer/etcd/test
 go 1.26.0
 
 require (
-	github.com/anishathalye/porcupine v1.3.1
 	github.com/orderly-http/caddy-orderly v0.0.0
 	github.com/orderly-http/caddy-orderly/serializer/etcd v0.0.0
 	go.etcd.io/etcd/api/v3 v3.7.3
@@ -15,6 +14,7 @@ require (
 )
 
 require (
+	github.com/anishathalye/porcupine v1.3.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"go.etcd.io/etcd/client/v3/concurrency"
 
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -23,19 +25,19 @@ func BenchmarkHandOver(b *testing.B) {
 	var locks []*concurrency.Mutex // each needs a session of its own
 	for range clients {
 		session, err := concurrency.NewSession(m.Client(b))
-		must(b, err)
+		testlease.Must(b, err)
 		defer session.Close()
 		locks = append(locks, concurrency.NewMutex(session, "mutex/"))
 	}
 	for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
 		testhandover.Run(b, fmt.Sprintf("hold=%s/put", hold), 1, hold, func(ctx context.Context, _ int) (func(), error) {
-			return func() {}, second(c.Put(ctx, "put/key", "value"))
+			return func() {}, testlease.Second(c.Put(ctx, "put/key", "value"))
 		})
 		testhandover.Run(b, fmt.Sprintf("hold=%s/mutex", hold), clients, hold, func(ctx context.Context, i int) (func(), error) {
 			return func() { _ = locks[i].Unlock(context.Background()) }, locks[i].Lock(ctx)
 		})
 		for _, processes := range []int{1, clients} {
-			var engines []*engine
+			var engines []*testlease.Engine
 			for range processes {
 				engines = append(engines, open(b, etcd.Options{}, m.URL))
 			}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
@@ -38,7 +40,7 @@ func TestUnreachableForLong(t *testing.T) {
 	time.Sleep(2 * time.Second)
 	first := goroutines()
 	wait := 6 * time.Second
-	if *long {
+	if *testlease.Long {
 		wait = time.Minute
 	}
 	time.Sleep(wait)
@@ -67,13 +69,13 @@ func TestStreamsOfEndedTokens(t *testing.T) {
 	demandLogin(t, m.URL)
 	e := open(t, etcd.Options{Username: "orderly", Password: "secret"}, m.URL)
 	rounds := 3
-	if *long {
+	if *testlease.Long {
 		rounds = 6
 	}
 	var counts []float64
 	for range rounds {
 		time.Sleep(3 * time.Second) // longer than a token lives without use
-		enter(t, e, "a_").Leave()
+		testlease.Enter(t, e).Turn.Leave()
 		counts = append(counts, m.metric(t, "etcd_debugging_mvcc_watch_stream_total ", ""))
 	}
 	t.Log("streams:", fmt.Sprint(counts))

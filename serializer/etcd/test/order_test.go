@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -17,13 +19,13 @@ import (
 func TestStoreConforms(t *testing.T) {
 	t.Parallel()
 	m := testetcd.Start(t)
-	defer enter(t, open(t, etcd.Options{Namespace: "other/"}, m.URL), "a_").Leave()
+	defer testlease.Enter(t, open(t, etcd.Options{Namespace: "other/"}, m.URL)).Turn.Leave()
 	spaces := 0
 	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
 		spaces++
 		for range n {
 			s, err := etcd.Open(etcd.Options{Endpoints: []string{m.URL}, Namespace: fmt.Sprintf("space%d/", spaces)})
-			must(t, err)
+			testlease.Must(t, err)
 			stores = append(stores, s)
 		}
 		return stores
@@ -43,7 +45,7 @@ func TestLongQueue(t *testing.T) {
 			m.Config.MaxTxnOps = operations
 			m.Start(t)
 			c, here, there := m.Client(t), open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
-			holder := enter(t, here, "a_")
+			holder := testlease.Enter(t, here).Turn
 			var all crowd
 			all.comes(here, 200, 2, 0, 0)
 			all.comes(there, 200, 2, 0, 0)
@@ -63,15 +65,15 @@ func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 	c, e := m.Client(t), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	revision := func() int64 {
 		answer, err := c.Get(t.Context(), "x")
-		must(t, err)
+		testlease.Must(t, err)
 		return answer.Header.Revision
 	}
 	const turns = 200
-	turn := enter(t, e, "a_")
+	turn := testlease.Enter(t, e).Turn
 	before := revision()
 	for range turns {
 		turn.Leave()
-		turn = enter(t, e, "a_")
+		turn = testlease.Enter(t, e).Turn
 	}
 	// A caller that the system stops between leaving and coming back sends two.
 	if writes := revision() - before; writes > turns*3/2 {

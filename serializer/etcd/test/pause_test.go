@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -13,9 +15,9 @@ import (
 )
 
 // wantPaused tries to enter in vain.
-func wantPaused(t *testing.T, e *engine, queue string) {
+func wantPaused(t *testing.T, e *testlease.Engine, queue string) {
 	t.Helper()
-	if _, err := e.Enter(t.Context(), arrivalFor(time.Second, queue)); !errors.Is(err, serializer.ErrTimeout) {
+	if _, err := e.Enter(t.Context(), testlease.Arrival(queue, time.Second)); !errors.Is(err, serializer.ErrTimeout) {
 		t.Fatalf("error %v; expected a timeout, for the queue is paused", err)
 	}
 }
@@ -34,15 +36,15 @@ func TestPauseByAnotherClock(t *testing.T) {
 			t.Parallel()
 			m := testetcd.Start(t)
 			e := open(t, etcd.Options{}, m.URL)
-			enter(t, e, "a").Leave() // so that it watches pauses
+			testlease.EnterAs(t, e, arrival("a")).Turn.Leave() // so that it watches pauses
 			value := fmt.Sprintf(`{"until":%q,"for_ms":%d}`, time.Now().Add(c.off).Format(time.RFC3339Nano), c.length.Milliseconds())
-			must(t, second(m.Client(t).Put(t.Context(), etcd.DefaultNamespace+"!pause/a", value)))
+			testlease.Must(t, testlease.Second(m.Client(t).Put(t.Context(), etcd.DefaultNamespace+"!pause/a", value)))
 			paused := func() bool { return queueOf(t, e, "a").PausedUntil != nil }
 			wait.Until(t, "the pause is known", paused)
 			if c.length > time.Minute {
 				wantPaused(t, e, "a")
 			} else {
-				enter(t, e, "a").Leave()
+				testlease.EnterAs(t, e, arrival("a")).Turn.Leave()
 			}
 			if paused() != (c.length > time.Minute) {
 				t.Errorf("paused: %t", paused())
@@ -58,16 +60,16 @@ func TestPauseBeforeStart(t *testing.T) {
 	t.Parallel()
 	m := testetcd.Start(t)
 	first := open(t, etcd.Options{}, m.URL)
-	must(t, first.Pause(t.Context(), "a", time.Time{}))
-	enter(t, first, "b").Leave()
-	must(t, first.Close())
+	testlease.Must(t, first.Pause(t.Context(), "a", time.Time{}))
+	testlease.EnterAs(t, first, arrival("b")).Turn.Leave()
+	testlease.Must(t, first.Close())
 	late := open(t, etcd.Options{}, m.URL)
 	for range 3 {
-		enter(t, late, "b").Leave() // a watch of the pauses has begun by the end
+		testlease.EnterAs(t, late, arrival("b")).Turn.Leave() // a watch of the pauses has begun by the end
 		wantPaused(t, late, "a")
 	}
-	must(t, late.Resume(t.Context(), "a"))
-	enter(t, late, "a").Leave()
+	testlease.Must(t, late.Resume(t.Context(), "a"))
+	testlease.EnterAs(t, late, arrival("a")).Turn.Leave()
 }
 
 // etcd ends a pause whose process has gone, and the leases of pauses that were replaced or
@@ -78,12 +80,12 @@ func TestPauseLease(t *testing.T) {
 	c := m.Client(t)
 	paused := func() bool {
 		found, err := c.Get(t.Context(), etcd.DefaultNamespace+"!pause/a")
-		must(t, err)
+		testlease.Must(t, err)
 		return found.Count > 0
 	}
 	e := open(t, etcd.Options{}, m.URL)
 	for _, length := range []time.Duration{time.Hour, time.Minute} {
-		must(t, e.Pause(t.Context(), "a", time.Now().Add(length)))
+		testlease.Must(t, e.Pause(t.Context(), "a", time.Now().Add(length)))
 	}
 	if n := len(testetcd.Leases(t, c)); n != 2 {
 		t.Errorf("%d leases; expected the process's and the pause's", n)
@@ -95,8 +97,8 @@ func TestPauseLease(t *testing.T) {
 		t.Errorf("%d leases after the pause; expected the process's", n)
 	}
 	until := time.Now().Add(3 * time.Second)
-	must(t, e.Pause(t.Context(), "a", until))
-	must(t, e.Close())
+	testlease.Must(t, e.Pause(t.Context(), "a", until))
+	testlease.Must(t, e.Close())
 	wait.Until(t, "the pause has ended", func() bool { return !paused() })
 	if now := time.Now(); now.Before(until) {
 		t.Errorf("it ended %s early", until.Sub(now))

@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
@@ -98,7 +100,7 @@ func (m member) debian(t *testing.T, more ...string) *process {
 func (m member) modern(t *testing.T) *process {
 	t.Helper()
 	program, err := os.Executable()
-	must(t, err)
+	testlease.Must(t, err)
 	return &process{program: program, args: []string{m.name, m.dir, m.client, m.peer, m.cluster}, env: []string{testetcd.ServerEnv + "=1"}}
 }
 

@@ -4,16 +4,16 @@ import (
 	"errors"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
-	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // restore kills etcd and starts it with the data of a snapshot. It does what etcdutl
@@ -29,10 +29,11 @@ func (s *standalone) restore(t *testing.T, file, clusterToken string, bump uint6
 		run(t, "etcdctl", "snapshot", "restore", file, "--name", s.member.name, "--data-dir", s.member.dir,
 			"--initial-cluster", s.member.cluster, "--initial-advertise-peer-urls", s.member.peer, "--initial-cluster-token", clusterToken)
 	} else {
-		must(t, snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
+		testlease.Must(t, snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 			SnapshotPath: file, OutputDataDir: s.member.dir, RevisionBump: bump, MarkCompacted: bump > 0,
 			Name: s.member.name, PeerURLs: []string{s.member.peer}, InitialCluster: s.member.cluster, InitialClusterToken: clusterToken,
 		}))
+
 	}
 	s.process.start(t)
 	s.waitReady(t)
@@ -68,8 +69,8 @@ func testRestored(t *testing.T, s *standalone, grows bool, restore func(file str
 	here, there := open(t, options, s.URL), open(t, options, s.URL)
 	turns := func(n int) {
 		for range n {
-			enter(t, here, "a_").Leave()
-			enter(t, there, "a_").Leave()
+			testlease.Enter(t, here).Turn.Leave()
+			testlease.Enter(t, there).Turn.Leave()
 		}
 	}
 	turns(1)
@@ -77,66 +78,31 @@ func testRestored(t *testing.T, s *standalone, grows bool, restore func(file str
 	file := filepath.Join(t.TempDir(), "snapshot.db")
 	run(t, "etcdctl", "--endpoints", s.URL, "snapshot", "save", file)
 	turns(100)
-	holder, revoked := held(t, here, "held")
-	waiter := join(t, there, "held")
+	holder := testlease.EnterAs(t, here, arrival("held"))
+	waiter := testlease.JoinAs(t, there, arrival("held"))
 	restore(file)
 
 	back := time.Now()
 	var all crowd
 	all.comes(here, 2, 0, 100*time.Millisecond, 10*time.Millisecond)
 	all.comes(there, 2, 0, 100*time.Millisecond, 10*time.Millisecond)
-	wantRevoked(t, revoked, serializer.ErrLost)
+	holder.WantRevoked(t, serializer.ErrLost)
 	took := time.Since(back)
 	t.Logf("the request inside was cancelled %s after etcd was back", took.Round(time.Millisecond))
 	if took > options.TTL/2 {
 		t.Error("that is too long: the restored cluster does not have its ticket")
 	}
-	if err := (<-waiter).err; !errors.Is(err, serializer.ErrLost) && !errors.Is(err, serializer.ErrEvicted) {
+	if err := waiter.End(t); !errors.Is(err, serializer.ErrLost) && !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("a waiter whose ticket the restored cluster does not have got %v", err)
 	}
-	holder.Leave()
+	holder.Turn.Leave()
 	time.Sleep(time.Until(back.Add(4 * time.Second))) // visitors come meanwhile
 	all.end()
 	if all.overlaps > 0 || len(all.entries) < 5 {
 		t.Errorf("%d entered, %d while another was inside", len(all.entries), all.overlaps)
 	}
-	older := func(e entry) bool { return e.token <= holder.Token() }
+	older := func(e entry) bool { return e.token <= holder.Turn.Token() }
 	if grows && slices.ContainsFunc(all.entries, older) {
 		t.Error("somebody had a token from before the restore")
-	}
-}
-
-// One of two processes comes to another history than the one that it knows. It is refused there, and
-// learns what it has found, until it comes back. Bug: it entered there beside the other one.
-func TestElsewhere(t *testing.T) {
-	t.Parallel()
-	for name, used := range map[string]bool{"an empty cluster": false, "a cluster of others": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			m, other := testetcd.Start(t), testetcd.Start(t)
-			link, options := startRelay(t, m.URL), etcd.Options{TTL: 3 * time.Second}
-			if used {
-				enterSoon(t, open(t, options, other.URL), "a_")
-			}
-			stays, moved := open(t, options, m.URL), open(t, options, link.url())
-			enterSoon(t, moved, "a_")
-			turn, revoked := held(t, stays, "a_")
-			link.lead(other.URL)
-			var err error
-			for end := time.Now().Add(3 * options.TTL); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-				if _, err = moved.Enter(t.Context(), arrivalFor(5*time.Second, "a_")); err == nil {
-					t.Fatal("two are inside")
-				}
-			}
-			if serializer.ReasonOf(err) != serializer.ReasonStorage || !strings.Contains(err.Error(), "key orderly/!history is missing or another one") {
-				t.Error(err)
-			}
-			if len(revoked) > 0 {
-				t.Error(<-revoked)
-			}
-			turn.Leave()
-			link.lead(m.URL)
-			enterSoon(t, moved, "a_")
-		})
 	}
 }

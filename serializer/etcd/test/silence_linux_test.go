@@ -8,21 +8,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testsilence"
 )
 
 // Bug: the lease of a process that had left stayed in a cluster that was without its majority
 // for more than two ttl. The process itself waited for its end: another ttl.
 func TestLongSilence(t *testing.T) {
-	for _, c := range testsilence.Cases(4 * time.Second) {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
+	for _, silence := range testlease.Silences(4 * time.Second) {
+		t.Run(fmt.Sprint(silence), func(t *testing.T) {
 			t.Parallel()
 			s := startTrio(t, func(m member) *process { return m.modern(t) })
-			open := func() *serializer.Engine { return openAlone(t, etcd.Options{TTL: c.TTL}, s.endpoints...).Engine }
+			open := func() *testlease.Engine { return openAlone(t, etcd.Options{TTL: silence.TTL}, s.endpoints...) }
 			wait.Until(t, "a member leads", func() bool { return slices.ContainsFunc(s.members, (*process).leads) })
 			silenced := slices.DeleteFunc(slices.Clone(s.members), (*process).leads) // the next leader begins all leases anew
 			signal := func(signal syscall.Signal) {
@@ -31,12 +31,12 @@ func TestLongSilence(t *testing.T) {
 				}
 			}
 			client := (&testetcd.Member{URL: s.endpoints[0]}).Client(t)
-			c.Run(t, open, func() { signal(syscall.SIGSTOP) }, func() {
+			silence.Run(t, open, func() { signal(syscall.SIGSTOP) }, func() {
 				signal(syscall.SIGCONT)
 				wait.Eventually(t, "the members have a leader", func() error {
 					ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 					defer cancel()
-					return second(client.Put(ctx, "plain", ""))
+					return testlease.Second(client.Put(ctx, "plain", ""))
 				})
 			}, 2*time.Second)
 		})

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
@@ -57,14 +59,14 @@ func (s *standalone) waitReady(t *testing.T) {
 func (s *standalone) metric(t *testing.T, name, text string) (sum float64) {
 	t.Helper()
 	answer, err := http.Get(s.URL + "/metrics")
-	must(t, err)
+	testlease.Must(t, err)
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
-	must(t, err)
+	testlease.Must(t, err)
 	for line := range strings.Lines(string(body)) {
 		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
 			value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			must(t, err)
+			testlease.Must(t, err)
 			sum += value
 		}
 	}
@@ -88,8 +90,8 @@ func makeRoom(t *testing.T, m *testetcd.Member) {
 	t.Helper()
 	c, ctx := m.Client(t), t.Context()
 	answer, err := c.Delete(ctx, "filler", clientv3.WithPrefix())
-	must(t, err)
-	must(t, second(c.Compact(ctx, answer.Header.Revision)))
-	must(t, second(c.Defragment(ctx, m.URL)))
-	must(t, second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})))
+	testlease.Must(t, err)
+	testlease.Must(t, testlease.Second(c.Compact(ctx, answer.Header.Revision)))
+	testlease.Must(t, testlease.Second(c.Defragment(ctx, m.URL)))
+	testlease.Must(t, testlease.Second(c.AlarmDisarm(ctx, &clientv3.AlarmMember{})))
 }

@@ -58,6 +58,18 @@ func (r *Relay) Set(change func()) {
 	r.changed.Broadcast()
 }
 
+// Part keeps everything back, or lets it through again.
+func (r *Relay) Part(parted bool) { r.Set(func() { r.Parted = parted }) }
+
+// Hold keeps answers back, or lets them through again.
+func (r *Relay) Hold(held bool) { r.Set(func() { r.Deaf = held }) }
+
+// Slow delays answers.
+func (r *Relay) Slow(delay time.Duration) { r.Set(func() { r.Delay = delay }) }
+
+// Lose has the answer to the next request with a text get lost.
+func (r *Relay) Lose(text string) { r.Set(func() { r.Loses = text }) }
+
 // Cut closes all connections.
 func (r *Relay) Cut() {
 	r.Set(func() {

@@ -1,6 +1,4 @@
-// Package testsilence measures how soon a queue goes on when its servers are back, for the
-// tests of stores with leases.
-package testsilence
+package testlease
 
 import (
 	"context"
@@ -16,24 +14,24 @@ import (
 
 var whole = flag.Bool("silences", false, "measure entries after long and short silences of servers, not just one")
 
-// Case is a silence of servers.
-type Case struct {
+// Silence is one of servers.
+type Silence struct {
 	TTL, Length time.Duration
 	Processes   int
 }
 
-// Cases are a long silence, or with -silences all that the documents have figures of.
-func Cases(ttl time.Duration) (cases []Case) {
+// Silences are a long one, or with -silences all that the documents have figures of.
+func Silences(ttl time.Duration) (silences []Silence) {
 	if !*whole {
 		long := 3*ttl + 2*time.Second
-		return []Case{{ttl, long, 1}, {ttl, long, 3}}
+		return []Silence{{ttl, long, 1}, {ttl, long, 3}}
 	}
 	for _, ttl := range []time.Duration{3 * time.Second, 10 * time.Second} {
 		for _, length := range []time.Duration{3 * time.Second, 10 * time.Second, 40 * time.Second} {
-			cases = append(cases, Case{ttl, length, 1}, Case{ttl, length, 3})
+			silences = append(silences, Silence{ttl, length, 1}, Silence{ttl, length, 3})
 		}
 	}
-	return cases
+	return silences
 }
 
 // crowd is callers of engines that share a queue, one to each.
@@ -48,9 +46,9 @@ type crowd struct {
 
 // Run silences servers while a caller is inside. resume returns when they answer again. From
 // then on, the next one has to enter before limit has passed. Never are two inside.
-func (c Case) Run(t testing.TB, open func() *serializer.Engine, silence, resume func(), limit time.Duration) {
+func (c Silence) Run(t testing.TB, open func() *Engine, silence, resume func(), limit time.Duration) {
 	t.Helper()
-	all, engines := &crowd{TB: t, sinceAll: make([]time.Duration, c.Processes)}, []*serializer.Engine(nil)
+	all, engines := &crowd{TB: t, sinceAll: make([]time.Duration, c.Processes)}, []*Engine(nil)
 	for range c.Processes {
 		engines = append(engines, open())
 		wait.Eventually(t, "an arrival enters", func() error { return all.enter(engines[len(engines)-1], func() {}) })
@@ -58,7 +56,7 @@ func (c Case) Run(t testing.TB, open func() *serializer.Engine, silence, resume 
 	entered, left, ended := make(chan bool), make(chan error, 1), make(chan bool)
 	end := sync.OnceFunc(func() { close(ended) })
 	go func() {
-		left <- all.enterAs(serializer.Arrival{Queue: "a_", Revoke: func(error) { end() }}, engines[0], func() {
+		left <- all.enterAs(serializer.Arrival{Queue: Queue, Revoke: func(error) { end() }}, engines[0], func() {
 			close(entered)
 			<-ended
 		})
@@ -92,11 +90,11 @@ func (c Case) Run(t testing.TB, open func() *serializer.Engine, silence, resume 
 	}
 }
 
-func (c *crowd) enter(e *serializer.Engine, hold func()) error {
-	return c.enterAs(serializer.Arrival{Queue: "a_", Timeout: wait.Patience}, e, hold)
+func (c *crowd) enter(e *Engine, hold func()) error {
+	return c.enterAs(serializer.Arrival{Queue: Queue, Timeout: wait.Patience}, e, hold)
 }
 
-func (c *crowd) enterAs(a serializer.Arrival, e *serializer.Engine, hold func()) error {
+func (c *crowd) enterAs(a serializer.Arrival, e *Engine, hold func()) error {
 	turn, err := e.Enter(context.Background(), a)
 	if err != nil {
 		return err
@@ -111,7 +109,7 @@ func (c *crowd) enterAs(a serializer.Arrival, e *serializer.Engine, hold func())
 }
 
 // comeAgain keeps one caller coming to an engine.
-func (c *crowd) comeAgain(i int, e *serializer.Engine) {
+func (c *crowd) comeAgain(i int, e *Engine) {
 	for !c.over.Load() {
 		_ = c.enter(e, func() {
 			c.mu.Lock()

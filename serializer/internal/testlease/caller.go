@@ -1,0 +1,237 @@
+// Package testlease tests what all stores with leases promise, each against its own server.
+package testlease
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Queue is the one that callers come to, unless an arrival says otherwise.
+const Queue = "a_"
+
+// Long is for faults that take their time.
+var Long = flag.Bool("long", false, "with more faults, and longer queues")
+
+// Must ends a test that cannot go on.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Second drops an answer of which only the error is of interest.
+func Second[T any](_ T, err error) error { return err }
+
+// Engine is what a process has: an engine on its own store.
+type Engine struct {
+	*serializer.Engine
+	lost atomic.Int64
+}
+
+// NewEngine makes an engine, and closes it at the end of the test. It does not wait for a server.
+func NewEngine(t testing.TB, store serializer.Store) *Engine {
+	e := new(Engine)
+	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
+	t.Cleanup(func() { _ = e.Close() })
+	return e
+}
+
+// Write reads the engine's log.
+func (e *Engine) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte("the claim on the queues was lost")) {
+		e.lost.Add(1)
+	}
+	return len(line), nil
+}
+
+// Lost counts the leases that were lost.
+func Lost(engines ...*Engine) (n int64) {
+	for _, e := range engines {
+		n += e.lost.Load()
+	}
+	return n
+}
+
+// Ready waits until the engine has a lease. On a busy machine, a server may be so slow that the first
+// attempt fails; until the next one, arrivals are refused.
+func (e *Engine) Ready(t testing.TB) *Engine {
+	t.Helper()
+	wait.Eventually(t, "the engine has a lease", func() error { return Second(e.Queues(t.Context())) })
+	return e
+}
+
+// Arrival is one at a queue that waits no longer than that.
+func Arrival(queue string, timeout time.Duration) serializer.Arrival {
+	return serializer.Arrival{Queue: queue, Client: "192.0.2.1:36794", Timeout: timeout}
+}
+
+// Caller is one that waits or is inside. All but Revoked is set when its wait is over.
+type Caller struct {
+	Turn    serializer.Turn
+	Err     error
+	Entered time.Time
+	Revoked chan error
+	over    chan struct{}
+}
+
+// Arrive starts an arrival.
+func Arrive(e *Engine, a serializer.Arrival) *Caller {
+	c := &Caller{over: make(chan struct{}), Revoked: make(chan error, 1)}
+	revoke := a.Revoke
+	a.Revoke = func(err error) {
+		if revoke != nil {
+			revoke(err)
+		}
+		c.Revoked <- err
+	}
+	go func() {
+		defer close(c.over)
+		c.Turn, c.Err = e.Enter(context.Background(), a)
+		c.Entered = time.Now()
+	}()
+	return c
+}
+
+// Join starts an arrival, and returns once it has a ticket.
+func Join(t testing.TB, e *Engine) *Caller {
+	t.Helper()
+	return JoinAs(t, e, Arrival(Queue, wait.Patience))
+}
+
+// JoinAs is [Join] for any arrival.
+func JoinAs(t testing.TB, e *Engine, a serializer.Arrival) *Caller {
+	t.Helper()
+	count := func() int {
+		inside, waiting := e.Count(a.Queue)
+		return inside + waiting
+	}
+	before, c := count(), Arrive(e, a)
+	wait.Until(t, "the arrival has a ticket", func() bool { return count() > before || c.Over() })
+	return c
+}
+
+// Enter waits for a turn.
+func Enter(t testing.TB, e *Engine) *Caller {
+	t.Helper()
+	return EnterAs(t, e, Arrival(Queue, wait.Patience))
+}
+
+// EnterAs is [Enter] for any arrival.
+func EnterAs(t testing.TB, e *Engine, a serializer.Arrival) *Caller {
+	t.Helper()
+	c := Arrive(e, a)
+	c.Wait(t)
+	return c
+}
+
+// EnterSoon enters as soon as that is possible, leaves, and returns the token.
+func EnterSoon(t testing.TB, e *Engine) (token uint64) {
+	t.Helper()
+	wait.Eventually(t, "arrivals enter", func() error {
+		c := Arrive(e, Arrival(Queue, 10*time.Second))
+		if <-c.over; c.Err == nil {
+			token = c.Turn.Token()
+			c.Turn.Leave()
+		}
+		return c.Err
+	})
+	return token
+}
+
+// Over reports whether the wait has ended.
+func (c *Caller) Over() bool {
+	select {
+	case <-c.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// End waits for the end of the wait, and returns the refusal, if it is one.
+func (c *Caller) End(t testing.TB) error {
+	t.Helper()
+	wait.Until(t, "the wait has ended", c.Over)
+	return c.Err
+}
+
+// Wait waits for the turn.
+func (c *Caller) Wait(t testing.TB) serializer.Turn {
+	t.Helper()
+	Must(t, c.End(t))
+	return c.Turn
+}
+
+// LeaveWithin waits for the turn, and leaves. The caller has to have entered in time after a moment.
+func (c *Caller) LeaveWithin(t testing.TB, since time.Time, most time.Duration) {
+	t.Helper()
+	c.Wait(t).Leave()
+	took := c.Entered.Sub(since)
+	t.Logf("the next one entered after %s", took.Round(100*time.Millisecond))
+	if took > most {
+		t.Errorf("the next one entered after %s; expected at most %s", took, most)
+	}
+}
+
+// WantRevoked waits until the turn is revoked for a cause, and returns all that is said about it.
+func (c *Caller) WantRevoked(t testing.TB, cause error) (err error) {
+	t.Helper()
+	select {
+	case err = <-c.Revoked:
+		if !errors.Is(err, cause) {
+			t.Errorf("revoked with %v; expected %v", err, cause)
+		}
+	case <-time.After(wait.Patience):
+		t.Fatal("the holder's turn is not revoked")
+	}
+	return err
+}
+
+// WantHeld fails if the turn was revoked.
+func (c *Caller) WantHeld(t testing.TB) {
+	t.Helper()
+	if len(c.Revoked) > 0 {
+		t.Errorf("revoked: %v", <-c.Revoked)
+	}
+}
+
+// WantRefused waits until arrivals are refused because of storage, with a text.
+func WantRefused(t testing.TB, e *Engine, text string) {
+	t.Helper()
+	last := ""
+	wait.Eventually(t, "arrivals are refused with "+text, func() error {
+		c := Arrive(e, Arrival(Queue, time.Second))
+		if <-c.over; c.Err == nil {
+			c.Turn.Leave()
+			return errors.New("one has entered")
+		}
+		if last != c.Err.Error() {
+			last = c.Err.Error()
+			t.Log(last)
+		}
+		if serializer.ReasonOf(c.Err) != serializer.ReasonStorage || !strings.Contains(last, text) {
+			return c.Err
+		}
+		return nil
+	})
+}
+
+// WantGreater compares a token with an earlier one, and returns it.
+func WantGreater(t testing.TB, token, last uint64) uint64 {
+	t.Helper()
+	if token <= last {
+		t.Errorf("token %d after %d", token, last)
+	}
+	return token
+}

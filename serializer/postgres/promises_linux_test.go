@@ -1,0 +1,156 @@
+package postgres
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
+
+	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+)
+
+const shortTTL = 3 * time.Second
+
+func TestMain(m *testing.M) { testlease.Main(m, openAt) }
+
+func urlOf(address string) string {
+	return "postgres://orderly@" + address + "/orderly?sslmode=disable"
+}
+
+func openAt(address string, ttl time.Duration) (serializer.Store, error) {
+	return Open(Options{URL: urlOf(address), TTL: ttl})
+}
+
+// server is one whose clock can be set.
+type server struct{ *testpostgres.Server }
+
+func startServer(t testing.TB, settings ...string) server {
+	s := testpostgres.Start(t, settings...)
+	makeSettable(s)
+	return server{s}
+}
+
+func (s server) Address() string { return s.Addr }
+
+func (s server) Tickets() int {
+	n, _ := strconv.Atoi(s.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone"))
+	return n
+}
+
+// lockTables locks the tickets for a while, and rewrites them.
+func lockTables(s *testpostgres.Server, d time.Duration) {
+	s.Query("orderly", fmt.Sprintf("BEGIN; LOCK orderly_tickets; SELECT pg_sleep(%f); COMMIT", d.Seconds()))
+	s.Query("orderly", "VACUUM FULL orderly_tickets")
+}
+
+// setClock sets the clock of a server that [makeSettable] has prepared.
+func setClock(ahead string) func(*testpostgres.Server) {
+	return func(s *testpostgres.Server) { s.Query("orderly", "UPDATE test.clock SET ahead = '"+ahead+"'") }
+}
+
+func TestPromises(t *testing.T) {
+	const longer = 3 * shortTTL // so that a busy machine loses none of the leases
+	kept := func(ttl time.Duration, do func(server), settings ...string) testlease.Fault[server] {
+		return testlease.Fault[server]{
+			Settings: append(settings, "synchronous_commit=off"), TTL: ttl, // others' commits need not reach the disk
+			Do: func(_ *testing.T, s server, _ []*testrelay.Relay) { do(s) },
+		}
+	}
+	cut := func(_ *testing.T, _ server, links []*testrelay.Relay) {
+		for end := time.Now().Add(longer + time.Second); time.Now().Before(end); {
+			time.Sleep(time.Second)
+			links[0].Cut()
+			links[1].Cut()
+		}
+	}
+	losses := make(map[string]testlease.Loss[server])
+	for _, sql := range []string{
+		"DELETE FROM orderly_tickets",
+		"UPDATE orderly_tickets SET gone = true",
+		"DELETE FROM orderly_sessions",
+		"DELETE FROM orderly_namespaces",
+		"DROP TABLE orderly_namespaces, orderly_sessions, orderly_tickets, orderly_pauses",
+	} {
+		loss := testlease.Loss[server]{Do: func(s server) { s.Query("orderly", sql) }}
+		if strings.Contains(sql, "namespaces") {
+			loss.Restart = "restart all Caddys"
+		}
+		losses[sql] = loss
+	}
+	settable := func(ahead string) func(server) { return func(s server) { setClock(ahead)(s.Server) } }
+	testlease.Promises[server]{
+		TTL: shortTTL, Start: startServer, Open: openAt,
+		Kept: map[string]testlease.Fault[server]{
+			"restarted":       kept(time.Minute, func(s server) { s.Stop(); s.Run() }),
+			"killed":          kept(time.Minute, func(s server) { s.Kill(); s.Run() }),
+			"locked":          kept(longer, func(s server) { lockTables(s.Server, longer+time.Second) }),
+			"connections cut": {Settings: []string{"idle_session_timeout=700ms"}, TTL: longer, Do: cut},
+		},
+		Lost: losses,
+		Rights: map[string]testlease.Right[server]{"to update tickets": {
+			Prepare: func(s server) {
+				s.Query("orderly", "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA test TO app; GRANT SELECT ON test.clock TO app")
+				s.Query("orderly", "ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO app")
+			},
+			Open: func(address string, ttl time.Duration) (serializer.Store, error) {
+				return Open(Options{URL: strings.Replace(urlOf(address), "orderly@", "app@", 1), TTL: ttl})
+			},
+			Lose: func(s server) { s.Query("orderly", "REVOKE UPDATE ON orderly_tickets FROM app") },
+			Back: func(s server) { s.Query("orderly", "GRANT UPDATE ON orderly_tickets TO app") },
+			Says: "permission denied for table",
+		}},
+		Clocks:    map[string]func(server){"forward": settable("1 hour"), "back": settable("-1 hour")},
+		Elsewhere: elsewhere, EvictionWaits: true,
+	}.Run(t)
+}
+
+// elsewhere are other histories than the one that a process knows.
+var elsewhere = func() map[string]testlease.Elsewhere[server] {
+	const change = "ALTER ROLE orderly SET search_path = elsewhere"
+	otherSchema := func(found, sql string) testlease.Elsewhere[server] {
+		return testlease.Elsewhere[server]{Found: found, Prepare: func(_ *testing.T, s server, _ *testrelay.Relay) (move, back func()) {
+			return func() { s.Query("orderly", sql+change) }, func() { s.Query("orderly", "ALTER ROLE orderly RESET search_path") }
+		}}
+	}
+	otherServer := func(found string, prepare func(s server, other *testpostgres.Server)) testlease.Elsewhere[server] {
+		return testlease.Elsewhere[server]{Found: found, Prepare: func(t *testing.T, s server, link *testrelay.Relay) (move, back func()) {
+			other := testpostgres.Start(t)
+			return func() {
+				prepare(s, other)
+				link.Lead(other.Addr)
+			}, func() { link.Lead(s.Addr) }
+		}}
+	}
+	const others = "other tables of Orderly, or others' rows in schema "
+	return map[string]testlease.Elsewhere[server]{
+		"an empty schema":          otherSchema("found no tables of Orderly in schema elsewhere of database orderly", "CREATE SCHEMA elsewhere; "),
+		"no schema":                otherSchema("found no tables of Orderly in schema \"(none)\"", ""),
+		"a schema with new tables": otherSchema(others+"elsewhere", "CREATE SCHEMA elsewhere; SET search_path = elsewhere; "+schema),
+		"tables of others": {Found: others + "elsewhere", Prepare: func(t *testing.T, s server, _ *testrelay.Relay) (move, back func()) {
+			s.Query("orderly", "CREATE SCHEMA elsewhere")
+			testlease.EnterSoon(t, ready(t, s.URL()+"&search_path=elsewhere"))
+			return func() { s.Query("orderly", change) }, func() { s.Query("orderly", "ALTER ROLE orderly RESET search_path") }
+		}},
+		"an empty server": otherServer("found no tables of Orderly in schema public", func(server, *testpostgres.Server) {}),
+		"a copy of the tables": otherServer(others+"public", func(s server, other *testpostgres.Server) {
+			row := s.Query("orderly", "SELECT quote_literal(n) FROM (SELECT (o).* FROM (SELECT o FROM orderly_namespaces o) AS o) AS n")
+			other.Query("orderly", schema+"INSERT INTO orderly_namespaces OVERRIDING SYSTEM VALUE SELECT ("+row+"::orderly_namespaces).*")
+		}),
+	}
+}()
+
+// Many wait.
+func TestCrowd(t *testing.T) {
+	t.Parallel()
+	n := 1000
+	if *testlease.Long {
+		n = 10000
+	}
+	s := startServer(t)
+	testlease.Crowd(t, func() *testlease.Engine { return ready(t, s.URL()) }, s.Tickets, n)
+}
