@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,6 +69,16 @@ type kitchen struct {
 	dir string // of the lock files
 }
 
+// recipePages are those whose Caddyfiles the tests run.
+var recipePages = []string{"recipes.md", "moving-from-mod-serializer.md"}
+
+// recipe is the Caddyfile under a heading of one of these pages.
+func recipe(t *testing.T, heading string) string {
+	t.Helper()
+	page := slices.IndexFunc(recipePages, func(page string) bool { return strings.Contains(readFile(t, docs, page), "\n## "+heading+"\n") })
+	return blocks(t, recipePages[max(page, 0)], heading, "caddyfile")[0]
+}
+
 // cook runs the Caddyfile under a heading of the recipes. What stands there
 // for an address or a directory is replaced by one of the test's, and so are
 // further pairs of old and new.
@@ -81,7 +92,7 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	text := strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
 		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
-		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(blocks(t, "recipes.md", heading, "caddyfile")[0])
+		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(recipe(t, heading))
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {

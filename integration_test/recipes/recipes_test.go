@@ -164,7 +164,7 @@ func TestAccessLogFields(t *testing.T) {
 // Requests wait for files in mod_serializer's format. When such a file is
 // removed, by hand or by its program, the next request enters.
 func TestMovingFromModSerializer(t *testing.T) {
-	k := cook(t, "Moving from mod_serializer")
+	k := cook(t, "Run both for a while")
 	for _, path := range []string{"api/0", "api"} { // <Location /api> is both
 		first := k.get(t, path)
 		k.awaitTickets(t, "a_", 1)
@@ -193,7 +193,7 @@ func TestMovingFromModSerializer(t *testing.T) {
 // that each location then has the settings of mod_serializer's document.
 func TestLocationsWithinLocations(t *testing.T) {
 	tested := readFile(t, "../caddyfile_adapt/mod_serializer.caddyfiletest")
-	documented := strings.Replace(blocks(t, "recipes.md", "Locations within locations", "caddyfile")[0], "example.com {", "http://:8080 {", 1)
+	documented := strings.Replace(recipe(t, "Locations within locations"), "example.com {", "http://:8080 {", 1)
 	if !strings.Contains(tested, documented) {
 		t.Errorf("the recipe is not the Caddyfile that TestCaddyfileAdapt reads:\n%s", documented)
 	}
@@ -207,7 +207,11 @@ func TestEveryRecipeHasATest(t *testing.T) {
 	for _, file := range files {
 		tests += readFile(t, file)
 	}
-	for line := range strings.Lines(readFile(t, docs, "recipes.md")) {
+	var lines string
+	for _, page := range recipePages {
+		lines += readFile(t, docs, page)
+	}
+	for line := range strings.Lines(lines) {
 		heading, ok := strings.CutPrefix(strings.TrimSpace(line), "## ")
 		if ok && !strings.Contains(tests, strconv.Quote(heading)) {
 			t.Errorf("no test runs the recipe %q", heading)
