@@ -127,7 +127,8 @@ func testFiles(name string) (files []string) {
 	return files
 }
 
-// testsAndFlags are the names of a file's functions, and of the flags that it defines.
+// testsAndFlags are the names of a file's functions, and of the flags that it or a package of
+// helpers defines.
 func testsAndFlags(file string) (tests, flags []string) {
 	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	if err != nil {
@@ -137,6 +138,14 @@ func testsAndFlags(file string) (tests, flags []string) {
 		switch node := node.(type) {
 		case *ast.FuncDecl:
 			tests = append(tests, node.Name.Name)
+		case *ast.ImportSpec: // helpers of tests have flags, too
+			if dir, ours := strings.CutPrefix(strings.Trim(node.Path.Value, `"`), "github.com/orderly-http/caddy-orderly/"); ours && strings.Contains(dir, "internal/test") {
+				helpers, _ := filepath.Glob(filepath.Join(dir, "*.go"))
+				for _, helper := range helpers {
+					_, theirs := testsAndFlags(helper)
+					flags = append(flags, theirs...)
+				}
+			}
 		case *ast.CallExpr:
 			of, ok := node.Fun.(*ast.SelectorExpr)
 			if !ok || len(node.Args) == 0 {
