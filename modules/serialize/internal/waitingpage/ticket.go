@@ -169,13 +169,16 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		return nil, errWaiting
 	case offered:
 		t.state, t.claimer = claimed, &n.Arrival
-		t.engine.Places().absences.end(t.about.Queue)
+		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
 		n.About.Late = t.about.Since.Sub(t.came)
 	case claimed:
 		return nil, errNone
 	case over:
+		if t.turn != nil && errors.Is(t.err, errAway) && time.Since(t.came) < proofTime {
+			t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+		}
 	}
 	t.book.tickets.Delete(t.id)
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
@@ -230,7 +233,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		t.state, t.came, t.left = offered, time.Now(), t.engine.Places().absences.left(t.about.Queue)
+		t.state, t.came, t.left = offered, time.Now(), t.engine.Places().absences.left(t.about.Queue, t.about.Described.ClientIP)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -260,7 +263,7 @@ func (t *Ticket) endLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
-			t.engine.Places().absences.add(t.about.Queue, time.Since(t.came))
+			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, time.Since(t.came))
 		}
 	}
 	t.state, t.err, t.seen = over, why, time.Now()

@@ -49,9 +49,14 @@ func (q *queue) Places() *Places { return &q.places }
 func (q *queue) Release()        { q.acquired.Add(-1) }
 
 // request is what a ticket is taken for, and what claims it.
-type request struct{ revoked atomic.Value }
+type request struct {
+	revoked atomic.Value
+	client  string
+}
 
-func (r *request) Request() serializer.Request { return serializer.Request{Path: "/mine"} }
+func (r *request) Request() serializer.Request {
+	return serializer.Request{Path: "/mine", ClientIP: r.client}
+}
 
 // navigation is that of a request.
 func (q *queue) navigation(r *request) *Navigation {
@@ -75,9 +80,11 @@ func (q *queue) enter() serializer.Turn {
 }
 
 // given gives a browser the page.
-func (q *queue) given() *Ticket {
+func (q *queue) given() *Ticket { return q.givenTo("192.0.2.1") }
+
+func (q *queue) givenTo(client string) *Ticket {
 	q.Helper()
-	t, err := q.join(q.Context(), q.navigation(new(request)), false)
+	t, err := q.join(q.Context(), q.navigation(&request{client: client}), false)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -188,6 +195,54 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 			inside = q.enter()
 		}
 		inside.Leave()
+	})
+}
+
+// Bug: one client that kept its cookies and never claimed a turn idled a queue: each turn that
+// another browser claimed gave it three seconds again.
+func TestClientThatNeverClaims(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		for i, want := range []time.Duration{3000, 1500, 750, 375} {
+			q.givenTo("198.51.100.7").proven.Store(true)
+			if idle := q.idleAfter(inside); idle < want*time.Millisecond || idle > (want+10)*time.Millisecond {
+				q.Errorf("turn %d of the client waited for %v; expected %d ms", i, idle, want)
+			}
+			inside = q.enter()
+			mine := q.proven()
+			inside.Leave()
+			synctest.Wait()
+			turn, err := mine.claim(q.navigation(new(request)))
+			if err != nil {
+				q.Fatal(err)
+			}
+			turn.Leave()
+			q.Release()
+			inside = q.enter()
+		}
+		inside.Leave()
+	})
+}
+
+// Bug: after six places that nobody claimed, no browser with a round trip of 400 ms got in any
+// more. Each came too late for its turn, and so kept the next one's short.
+func TestLateBrowserIsNotAbsent(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		for range 10 {
+			q.proven()
+		}
+		q.idleAfter(inside)
+		inside = q.enter()
+		late := q.proven()
+		if idle := q.idleAfter(inside); idle > 200*time.Millisecond {
+			q.Errorf("the turn waited for %v", idle)
+		}
+		inside = q.enter()
+		time.Sleep(time.Second)
+		q.want(late, errAway)
+		q.proven()
+		if idle := q.idleAfter(inside); idle < 3*time.Second {
+			q.Errorf("the next turn waited for %v; expected 3 s", idle)
+		}
 	})
 }
 
