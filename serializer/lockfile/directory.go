@@ -3,10 +3,6 @@
 package lockfile
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"io/fs"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -30,13 +26,13 @@ type directory struct {
 
 	owners atomic.Pointer[[]*owner.Remote]
 
-	syncing   sync.Mutex // guards the rest; held while events are reported
-	closed    bool
-	last      uint64    // the greatest number that is known to have been issued
-	unsure    bool      // the guard may have recorded a greater one
-	unaudited bool      // there may be tickets that are out, but not known
-	blind     error     // why an owner file cannot be opened
-	reaped    time.Time // when it was last checked that the other owners are alive
+	syncing    sync.Mutex // guards the rest; held while events are reported
+	closed     bool
+	last       uint64    // the greatest number that is known to have been issued
+	unsure     bool      // the guard may have recorded a greater one
+	audited    bool      // since the last listing, all tickets that stand were in their queues
+	unreadable error     // why an owner file cannot be opened
+	reaped     time.Time // when it was last checked that the other owners are alive
 
 	local    map[string]*serializer.Ticket // by file name, until an event says that the file is gone
 	remote   map[string]*remoteTicket      // by file name; the engine has them in its queues
@@ -67,7 +63,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		err = sys.TryLink(d.own.Name, name.New+name.Random()) // as a ticket is made
 	}
 	if err != nil {
-		d.close()
+		d.closeLocked()
 		return nil, d.failed("trying out a lock file in", "", err)
 	}
 	return d, nil
@@ -87,85 +83,8 @@ func failed(doing, path, file string, err error) error {
 	return &serializer.StorageError{Op: doing, Path: filepath.Join(path, file), Err: err}
 }
 
-// A directory that is moved or replaced remains in use until its last ticket is out. All
-// who have one finish there, and also take their turns of other queues there if they are
-// inside. Newcomers wait for that, without a ticket. Then the directory to which the path leads
-// by now takes its place. See [Store] for why that is safe.
-
-// exchange opens the guard or the directory at the path again. The caller holds issuing.
-func (s *Store) exchange() error {
-	d := s.current.Load()
-	err := d.exchangeGuard()
-	if d.sys.Here() {
-		return err
-	}
-	defer d.guard.Close()
-	return d.leave()
-}
-
-// leave moves to the other directory. The guard's holder may be stopped. What it issues here
-// from now on, it withdraws, unless somebody puts this one back. So that is checked twice.
-func (d *directory) leave() error {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	if err := d.checkEmptyLocked(); err != nil {
-		return err
-	}
-	fresh, err := d.openDirectory()
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %w", dir.ErrReplaced, err) // it was replaced again
-	}
-	if err != nil {
-		return err
-	}
-	if err := d.checkEmptyLocked(); err != nil {
-		fresh.close()
-		return err
-	}
-	// Numbers go on above those of here. Its listing ends the pauses that are gone.
-	last, _ := d.guard.Last(d.lastIssued)
-	fresh.last, fresh.pauses, d.pauses = max(d.last, last), d.pauses, fresh.pauses
-	d.current.Store(fresh)
-	d.closeLocked()
-	return nil
-}
-
-// checkEmptyLocked returns an error if there are or may be tickets in the directory.
-func (d *directory) checkEmptyLocked() error {
-	if err := cmp.Or(d.syncLocked(), d.auditLocked()); err != nil {
-		return err
-	}
-	standing := len(d.remote) > 0
-	for _, t := range d.local {
-		standing = standing || d.own.State(t.Ref, t.Number).Stands()
-	}
-	if standing {
-		return d.failed("waiting for those who have a ticket in", "", dir.ErrReplaced)
-	}
-	return nil
-}
-
-// exchangeGuard opens the guard that has taken the place of the one that is open.
-func (d *directory) exchangeGuard() error {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	g, err := guard.Open(d.sys)
-	if err != nil {
-		return d.failed("opening", name.Guard, err)
-	}
-	d.guard.Close()
-	d.guard, d.unsure = g, true
-	return nil
-}
-
-// close frees what the directory holds. It reports nothing: the engine would keep a ticket
-// that has just appeared.
-func (d *directory) close() {
-	d.syncing.Lock()
-	defer d.syncing.Unlock()
-	d.closeLocked()
-}
-
+// closeLocked frees what the directory holds. It reports nothing: the engine would keep a
+// ticket that has just appeared.
 func (d *directory) closeLocked() {
 	d.retryRemovalsLocked()
 	d.closed = true

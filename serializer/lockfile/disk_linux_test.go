@@ -275,7 +275,7 @@ func TestFileDescriptorsShort(t *testing.T) {
 	if err != nil || !errors.Is(r.err, serializer.ErrStorage) || !errors.Is(r.err, unix.EMFILE) {
 		t.Errorf("got %v, %v; expected that there are no descriptors", r.err, err)
 	}
-	wait.Until(t, "the owner files are open", func() bool { defer two.deaf()(); return two.dir().blind == nil })
+	wait.Until(t, "the owner files are open", func() bool { defer two.deaf()(); return two.dir().unreadable == nil })
 	next := started(two, "a_")
 	stillWaits(t, first, "the holder is stopped")
 	stillWaits(t, next, "the holder is stopped")

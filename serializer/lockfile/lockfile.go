@@ -5,10 +5,8 @@ package lockfile
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -18,49 +16,52 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
 // Store is a [serializer.Store] on a directory. [Open] makes one.
 //
-// # How it works
+// # The protocol
 //
-// Ticket. Whoever holds the lock (flock) of the guard, a file that is never deleted, issues
-// tickets. A number is the time in microseconds, but greater than the last one, which the
-// guard records. So a ticket that exists is smaller than every ticket still to come,
-// whatever the clock does. A ticket is a hard link to its process's owner file.
+// Read these files in the order in which a ticket lives. They assume that a process can stop or
+// die between any two steps. What other programs may do to the directory is the concern of
+// repair.go and replaced.go.
 //
-// Owner. A process holds the lock of its owner file while it lives. If another process
-// gets that lock, the owner is dead, and its tickets are reaped. The file has the
-// number, state and rule of each ticket; see package owner. They are written before the
-// ticket's file is made, say Leaving before it is removed, and Gone afterwards. So a
-// file that disappears while its owner says Waiting or Inside was removed by somebody
-// else. The ticket keeps its place everywhere, and its owner puts the file back.
-// Whoever lists the directory in between never sees that file. So it issues no ticket
-// until it knows every ticket that an owner says is out.
+//   - issue.go: a ticket gets its number, its word and its file; later, the file is removed
+//   - internal/guard: the lock under which tickets are issued, and the last number
+//   - internal/owner: the words, by which a process says which of its tickets stand
+//   - follow.go: other processes learn that a ticket has come, and that it is over
+//   - reap.go: the tickets of a process that has died are taken out
 //
-// Following. The directory's events are read under the guard before tickets are numbered,
-// so all smaller tickets are reported before. While a ticket of this process may wait for
-// another process, the monitor listens. It also checks what no event reports.
+// # Why it is safe
 //
-// Replacement. The guard is checked after the files were made and before they are reported.
-// If it was replaced, they are withdrawn. Otherwise, whoever takes a newer guard sees them.
-// A process moves to the directory that has taken the place of its own when no ticket stands
-// in its own. Until then, its newcomers get no ticket. But a caller that is inside may ask for
-// a turn of another queue, and all wait for it. So its ticket is issued in the old directory,
-// in which all others still are: no process that knows the holder's ticket can move while
-// that stands. The ticket is issued as any other, under the guard. Two checks are different.
-// Whether the guard is the same is asked of the directory, not of the path. And after the
-// files were made, the holder's ticket must still stand: whoever finds that one gone sees the
-// new one. No lock is held while others wait, since those others may need it to go on.
+// Guard. A process issues tickets while it holds the lock (flock) of the guard. That file is
+// never deleted where a ticket was issued; see discard.go. A number is the time in microseconds, but greater than the last one, which
+// the guard records. So a ticket that exists is smaller than every ticket still to come,
+// whatever the clock does.
+//
+// Owner. A process holds the lock of its owner file while it lives. If another process gets
+// that lock, the owner is dead. A ticket is a hard link to the owner file: one system call.
+//
+// Word. The owner file has the number, state and rule of each ticket. They are written before
+// the ticket's file is made. The state is Leaving before the file is removed, and Gone
+// afterwards. So a ticket whose word says Waiting or Inside is not over, even if its file
+// disappears.
+//
+// Following. A process reads the directory's events (inotify) under the guard, before it
+// numbers tickets. So it reports all smaller tickets before its own. While a ticket of this
+// process may wait for another process, the monitor reads the events. It also checks what no
+// event reports.
+//
+// Check. When the files are made, the guard must still be the file at its path. Otherwise,
+// another process may hold another guard. Then the files are removed again, and not reported.
 //
 // # Locks
 //
 // They are taken in this order: Store.issuing, the guard, directory.syncing. An owner file
-// has a lock of its own, which is a leaf. Events are reported while
-// syncing is held; see [serializer.Events].
+// has a lock of its own, and no other lock is taken while it is held. Events are reported
+// while syncing is held; see [serializer.Events].
 //
 // # What was rejected
 //
@@ -133,8 +134,8 @@ func (s *Store) Inside(t *serializer.Ticket) bool {
 	return find(*s.current.Load().owners.Load(), t.Number, t.Key).State == owner.Inside
 }
 
-// Sync implements [serializer.Store]. It also fails if nobody could take a ticket, because
-// what is at the path cannot be opened, or because this user may not use the directory.
+// Sync implements [serializer.Store]. It also fails if no ticket could be issued, because what
+// is at the path cannot be opened, or because this user may not use the directory.
 func (s *Store) Sync(context.Context) error {
 	err := s.moveOn()
 	d := s.current.Load()
@@ -142,20 +143,6 @@ func (s *Store) Sync(context.Context) error {
 		err = failed("using lock directory", s.path, "", denied)
 	}
 	return cmp.Or(err, d.sync())
-}
-
-// moveOn opens the directory that has taken the place of this one, if nobody is issuing
-// tickets or has one here. One that is missing may come back.
-func (s *Store) moveOn() error {
-	sys := s.current.Load().sys
-	if _, err := os.Lstat(sys.Path()); err != nil || sys.Here() || !s.issuing.TryLock() {
-		return nil
-	}
-	defer s.issuing.Unlock()
-	if err := s.exchange(); !errors.Is(err, dir.ErrReplaced) {
-		return err
-	}
-	return nil
 }
 
 // Close implements [serializer.Store].
@@ -167,7 +154,9 @@ func (s *Store) Close() error {
 	if s.unused.Load() && d.removeGuard() {
 		defer s.removeMade()
 	}
-	d.close()
+	d.syncing.Lock()
+	defer d.syncing.Unlock()
+	d.closeLocked()
 	return nil
 }
 

@@ -20,7 +20,7 @@ const (
 	idleInterval = time.Second
 
 	// reapInterval is how often it checks that the other owners are alive, while a ticket of
-	// this process may wait for them. On Linux, an event mostly tells before.
+	// this process may wait for them. On Linux, an event mostly reports their end before.
 	reapInterval = 20 * time.Millisecond
 )
 
@@ -32,13 +32,13 @@ func (s *Store) monitor() {
 			// Arrivals that need a ticket report it, too. Waiters keep waiting.
 			s.report(slog.LevelError, "the lock directory could not be read; trying again", "error", err)
 		}
-		runtime.Gosched() // whoever was admitted goes first
+		runtime.Gosched() // callers that were admitted go first
 		if time.Since(ticked) >= tickInterval {
 			d.tick()
 			ticked = time.Now()
-			// A process that is idle must not miss that the directory was replaced: it could
-			// be replaced again.
-			_ = s.moveOn()
+			// An idle process must not miss that the directory was replaced: it could be
+			// replaced again.
+			_ = s.moveOn() // see replaced.go
 			d = s.current.Load()
 		}
 		if !s.rest(d, ticked) {

@@ -108,8 +108,8 @@ byte entered;            /* the greatest number that was inside */
 #define MINE(p, t) (OF(t) == p && (joined[t] || guard[0] == t + 1 || SWAPS > 0 && guard[SWAPS] == t + 1))
 #define BUSY(p) (alive[p] && (MINE(p, 0) || MINE(p, 1) || MINE(p, 2)))
 
-/* tell notifies all processes of a change in the directory. */
-inline tell() {
+/* notify lets all processes know of a change in the directory. */
+inline notify() {
 	changed[0] = BUSY(0);
 	changed[1] = BUSY(1);
 	changed[2] = BUSY(2)
@@ -122,7 +122,7 @@ inline link(t, n) {
 		event[0].number[t] = (follows[0] && OF(t) != 0 -> n : 0);
 		event[1].number[t] = (follows[1] && OF(t) != 1 -> n : 0);
 		event[2].number[t] = (follows[2] && OF(t) != 2 -> n : 0);
-		tell()
+		notify()
 	}
 }
 
@@ -195,7 +195,7 @@ inline rest(p) {
  * are notified all the same: in reality, they read the words ten times a second. */
 inline remove(t) {
 	word[t] = LEAVING;
-	d_step { file[t] = 0; word[t] = CLEARED; number[t] = 0; tell() }
+	d_step { file[t] = 0; word[t] = CLEARED; number[t] = 0; notify() }
 }
 
 /* take takes the guard that is open. unguard releases it. */
@@ -296,7 +296,7 @@ inline restore(p, t) {
 	link(t, n);
 #ifndef NORECHECK
 	if
-	:: word[t] != WAITING -> d_step { file[t] = 0; tell() }
+	:: word[t] != WAITING -> d_step { file[t] = 0; notify() }
 	:: else
 	fi
 #endif
@@ -307,7 +307,7 @@ inline restore(p, t) {
 #define DEAD(p, t) (OF(t) != p && queue[p].number[t] != 0 && !alive[OF(t)])
 
 inline reap(p, t) {
-	d_step { DEAD(p, t) -> file[t] = 0; queue[p].number[t] = 0; event[p].number[t] = 0; tell() }
+	d_step { DEAD(p, t) -> file[t] = 0; queue[p].number[t] = 0; event[p].number[t] = 0; notify() }
 }
 
 /* GOING: the process knows a ticket whose word says that it is leaving. */
@@ -373,7 +373,7 @@ inline kill(p) {
 		:: inside != 0 && OF(inside - 1) == p -> inside = 0
 		:: else
 		fi;
-		tell()
+		notify()
 	}
 }
 
@@ -381,9 +381,9 @@ inline kill(p) {
 proctype Remover() {
 	byte left = REMOVALS;
 end:	do
-	:: d_step { left > 0 && file[0] != 0 -> file[0] = 0; left--; tell() }
-	:: d_step { left > 0 && file[1] != 0 -> file[1] = 0; left--; tell() }
-	:: d_step { left > 0 && file[2] != 0 -> file[2] = 0; left--; tell() }
+	:: d_step { left > 0 && file[0] != 0 -> file[0] = 0; left--; notify() }
+	:: d_step { left > 0 && file[1] != 0 -> file[1] = 0; left--; notify() }
+	:: d_step { left > 0 && file[2] != 0 -> file[2] = 0; left--; notify() }
 	:: d_step { path < SWAPS -> path++ }
 	od
 }
@@ -393,11 +393,11 @@ proctype Operator() {
 	byte left = PAUSES;
 end:	do
 	:: left > 0 ->
-		d_step { paused = true; left--; tell() };
+		d_step { paused = true; left--; notify() };
 #ifdef NORESUME
 		paused = false
 #else
-		d_step { paused = false; tell() }
+		d_step { paused = false; notify() }
 #endif
 	od
 }

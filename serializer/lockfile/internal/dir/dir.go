@@ -100,8 +100,8 @@ func refuseNetwork(path string) error {
 }
 
 // openOwn opens this user's own directory in one that everybody may write to, which it closes.
-// Users may exchange what is at a path between two looks, so everything is done to what is
-// open, and no link is followed.
+// Users may exchange what is at a path at any moment. So everything is done to what is open, and
+// no link is followed.
 func (d *Dir) openOwn() (*Dir, error) {
 	defer d.Close()
 	if d.info.mode&unix.S_ISVTX == 0 {
@@ -161,21 +161,17 @@ func (d *Dir) Path() string { return d.path }
 // Close closes the directory.
 func (d *Dir) Close() { _ = unix.Close(d.fd) }
 
-// Here reports whether the path still leads to this directory, as far as that can be known.
-func (d *Dir) Here() bool { return Check(d.path, d.info.ID) != ErrReplaced }
-
 // ErrReplaced means that a path leads to another file, or to none.
 var ErrReplaced = errors.New("the lock directory or its guard was replaced")
 
-// Check returns an error unless a path leads to a certain file.
-func Check(path string, id ID) error { return check(unix.AT_FDCWD, path, id) }
+// Here reports whether the path still leads to this directory, as far as that can be known.
+func (d *Dir) Here() bool { return d.Check(d.path, d.info.ID) != ErrReplaced }
 
-// Check returns an error unless a name leads to a certain file, wherever the directory is.
-func (d *Dir) Check(name string, id ID) error { return check(d.fd, name, id) }
-
-func check(at int, path string, id ID) error {
+// Check returns an error unless a file is still the one that it was. A file is an absolute path,
+// or a name in the directory, wherever that was moved.
+func (d *Dir) Check(file string, id ID) error {
 	var st unix.Stat_t
-	err := unix.Fstatat(at, path, &st, 0)
+	err := unix.Fstatat(d.fd, file, &st, 0)
 	if err == unix.ENOENT || err == unix.ENOTDIR || err == nil && infoOf(&st).ID != id {
 		return ErrReplaced
 	}

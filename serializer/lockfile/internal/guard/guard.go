@@ -1,7 +1,7 @@
 //go:build unix && !aix && !solaris
 
-// Package guard keeps the guard of a lock directory: the file whose lock decides who
-// numbers tickets, and which records the last number.
+// Package guard keeps the guard of a lock directory: the file whose lock decides which
+// process numbers tickets, and which records the last number.
 package guard
 
 import (
@@ -47,9 +47,9 @@ type Guard struct {
 	path  string
 	fd    int
 	id    dir.ID
-	stays bool   // see Stay
-	boot  string // identifies the current boot of the machine; empty if the system does not say
-	bound uint64 // numbers up to this one may be issued: this process has put it on the disk
+	holds func() bool // see Stay
+	boot  string      // identifies the current boot of the machine; empty if the system does not say
+	bound uint64      // numbers up to this one may be issued: this process has put it on the disk
 }
 
 // Open opens the guard of a directory, or makes it.
@@ -101,7 +101,7 @@ func (g *Guard) Lock(ctx context.Context) error {
 		select {
 		case err := <-result:
 			return err
-		case <-time.After(100 * time.Millisecond): // whoever has it may be stopped
+		case <-time.After(100 * time.Millisecond): // the process that has it may be stopped
 			err = g.Check()
 		case <-ctx.Done():
 		}
@@ -114,34 +114,33 @@ func (g *Guard) Lock(ctx context.Context) error {
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// Unlock lets others take the guard.
+// Unlock releases the guard.
 func (g *Guard) Unlock() { _ = filelock.Unlock(uintptr(g.fd)) }
 
 // Check returns an error unless the guard is still the one at its path. [dir.ErrReplaced]
-// means that others may have taken another one.
+// means that another process may have taken another one.
 func (g *Guard) Check() error {
-	if g.stays {
-		return g.dir.Check(name.Guard, g.id)
+	if g.holds != nil && !g.holds() {
+		return dir.ErrReplaced
 	}
-	return dir.Check(g.path, g.id)
+	return g.dir.Check(g.path, g.id)
 }
 
-// Stay has Lock and Check look for the guard in its directory, wherever that was moved.
-func (g *Guard) Stay() { g.stays = true }
+// Stay has Lock and Check look for the guard in its directory, wherever that was moved, and
+// only as long as holds returns true.
+func (g *Guard) Stay(holds func() bool) { g.path, g.holds = name.Guard, holds }
 
-// Stays reports whether Stay was called.
-func (g *Guard) Stays() bool { return g.stays }
-
-// Close closes the file, and so lets others take the guard.
+// Close closes the file, which releases the guard.
 func (g *Guard) Close() {
 	_ = unix.Close(g.fd)
 	g.fd = -1
 }
 
-// Last returns the last number that was recorded; 0 if there is none. If the file does not
-// say, issued is asked for the last number of the processes that are alive, or 0. If none
-// of them has issued any, it may be the bound that was written before the last boot.
-// Containers may have boot IDs of their own. The caller has the guard, here and below.
+// Last returns the last number that was issued; 0 if there is none. The file has it, unless
+// somebody has damaged it, or the machine was booted since. Then issued returns the greatest
+// number that living processes have issued. If that is 0, the bound from before the boot
+// counts. Another boot ID alone does not show that there was a boot: a container may have one
+// of its own. The caller has the guard, here and below.
 func (g *Guard) Last(issued func() uint64) (uint64, error) {
 	text, err := g.read()
 	last, bound := numberIn(text, 0, '\n'), numberIn(text, lineAt, ' ')

@@ -6,7 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
+	"os"
 	"sync"
 	"time"
 
@@ -26,7 +26,7 @@ type Own struct {
 	text string // for people
 
 	mu     sync.Mutex // guards the rest, and the memory of the files
-	files  []*file    // the last is at the name; others may still know the earlier ones instead
+	files  []*file    // the last one is at the name; see [Own.Renew] for the others
 	levels int
 	words  []word // as they should be in the files
 }
@@ -34,32 +34,36 @@ type Own struct {
 // Make makes the owner file of this process in a directory.
 func Make(d *dir.Dir, now time.Time) (*Own, error) {
 	o := &Own{Name: name.Owners + name.Random(), dir: d, levels: 1, words: make([]word, levelEnd(1))}
-	o.text = text(o.Name, now)
-	return o, o.Renew()
+	o.text = fmt.Sprintf("%s\n%s\n%s\n%s\nsince %s, program %.1000q\n",
+		name.OwnerText, o.Name, o.Name, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
+	return o, o.create()
 }
 
-// maxFiles is how many files are kept. No more are made before those of the past can go.
-const maxFiles = 64
-
-// Renew makes a file that takes the place of the present one, with the same words. It is
-// written and locked before it gets its name. So nobody ever sees an incomplete one.
-func (o *Own) Renew() (err error) {
+// create makes a file that takes the place of the present one, with the same words. It is
+// locked and written before it gets its name. So no other process ever sees an incomplete one.
+func (o *Own) create() (err error) {
 	f, draft := &file{fd: -1}, name.New+name.Random()
-	if len(o.files) == maxFiles {
-		return fmt.Errorf("making %s: it was removed %d times while tickets were out; wait until they have left", o.Name, maxFiles)
-	}
 	defer func() {
 		if err != nil {
 			_ = o.dir.Unlink(draft)
 			f.close()
 		}
 	}()
-	if err := o.make(f, draft); err != nil {
+	if f.fd, err = o.dir.Create(draft, dir.GroupReads); err != nil {
 		return err
+	}
+	if locked, err := filelock.Try(uintptr(f.fd), filelock.Exclusive); err != nil || !locked {
+		return fmt.Errorf("locking %s: %w", o.Name, cmp.Or(err, error(unix.EWOULDBLOCK)))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err = o.fillLocked(f); err == nil {
+	if err = dir.Write(f.fd, make([]byte, sizeOf(o.levels)), 0); err == nil {
+		err = f.mmap(unix.PROT_READ | unix.PROT_WRITE)
+	}
+	if err == nil {
+		err = o.fillLocked(f)
+	}
+	if err == nil {
 		err = o.dir.Rename(draft, o.Name)
 	}
 	if err != nil {
@@ -69,38 +73,11 @@ func (o *Own) Renew() (err error) {
 	return nil
 }
 
-// Trim closes the earliest files, and keeps so many. No ticket may be out: another process
-// that knows only a closed file takes this one for dead.
-func (o *Own) Trim(keep int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for len(o.files) > keep {
-		o.files[0].close()
-		o.files = o.files[1:]
-	}
-}
-
-// make makes a file with room for all words. It really writes to the file, here and in
-// grow, so that a full disk is an error: a write to mapped memory could not report it.
-func (o *Own) make(f *file, draft string) (err error) {
-	if f.fd, err = o.dir.Create(draft, dir.GroupReads); err != nil {
-		return err
-	}
-	if locked, err := filelock.Try(uintptr(f.fd), filelock.Exclusive); err != nil || !locked {
-		return fmt.Errorf("locking it: %w", cmp.Or(err, error(unix.EWOULDBLOCK)))
-	}
-	if err := dir.Write(f.fd, make([]byte, sizeOf(o.levels)), 0); err != nil {
-		return err
-	}
-	info, err := dir.Stat(f.fd)
-	f.id = info.ID
-	return cmp.Or(err, f.mmap(unix.PROT_READ|unix.PROT_WRITE))
-}
-
-// fillLocked writes all that a file should say. The count comes last: nobody reads a level
-// before.
+// fillLocked writes all that a file should say. The count comes last: no process reads a
+// level before. The file is as long as that: a full disk is an error of a write before, and
+// could not be one of a write to mapped memory.
 func (o *Own) fillLocked(f *file) error {
-	return sheltered(func() error {
+	return catchFault(func() error {
 		copy(f.mem, o.text)
 		copy(f.words(), o.words)
 		store(f.count(), word(o.levels))
@@ -154,7 +131,7 @@ func (o *Own) grow() (err error) {
 	o.levels++
 	o.words = append(o.words, wordsOf(level)...)
 	for _, f := range o.files {
-		err = o.fillLocked(f) // only the last one is still in its place
+		err = o.fillLocked(f) // also where a file was cut; the error of the last one counts
 	}
 	return err
 }
@@ -178,34 +155,15 @@ func (o *Own) State(place, number uint64) State {
 	return Gone
 }
 
-// storeLocked writes a word to all files. If one is damaged, Check finds that.
+// storeLocked writes a word to all files. [Own.Check] finds a damaged one.
 func (o *Own) storeLocked(i int, w word) {
 	o.words[i] = w
 	for _, f := range o.files {
-		_ = sheltered(func() error {
+		_ = catchFault(func() error {
 			store(&f.words()[i], w)
 			return nil
 		})
 	}
-}
-
-// Check returns an error if somebody has damaged or removed the file, which should then be
-// renewed.
-func (o *Own) Check() error {
-	info, err := o.dir.Info(o.Name)
-	if err != nil {
-		return err
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return sheltered(func() error {
-		f := o.files[len(o.files)-1]
-		if info.ID != f.id || info.Size < int64(sizeOf(o.levels)) || string(f.mem[:len(o.text)]) != o.text ||
-			load(f.count()) != word(o.levels) || !slices.Equal(f.words()[:len(o.words)], o.words) {
-			return errDamaged
-		}
-		return nil
-	})
 }
 
 // Close removes the owner file, and releases its lock.

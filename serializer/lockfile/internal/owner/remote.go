@@ -3,7 +3,6 @@
 package owner
 
 import (
-	"cmp"
 	"strings"
 	"sync"
 
@@ -28,15 +27,15 @@ type Remote struct {
 }
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
-// [dir.ErrNotOurs] if it is another file. If the text is damaged, the name says whose it is.
-// That of a ticket does not. The file is then useless: its words may be damaged, too, and
-// nobody could tell which file takes its place.
+// [dir.ErrNotOurs] if it is another file. If the text is damaged, the name of an owner file
+// says whose it is. The name of a ticket does not, and then the file is not opened: its
+// words may be damaged, too, and no file could be found that has taken its place.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
-	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
+	fd, _, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{Name: at, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{info.ID, fd, nil}}
+	r := &Remote{Name: at, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{fd: fd}}
 	text := make([]byte, countAt)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
 		lines := strings.SplitN(string(text), "\n", 5)
@@ -60,22 +59,11 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 // Has reports whether a file is the owner file under another name.
 func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 
-// Update goes on with a fresh file of the same name, if it has taken the place of this one.
-// The owner has locked it. Others have not locked what they have put there.
-func (r *Remote) Update(fresh *Remote) {
-	if fresh.unnamed || fresh.Dead() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.file, fresh.file = fresh.file, r.file
-}
-
-// Find returns what the owner says about a ticket by its number and its file. It keeps the
-// word of one that is Gone until another ticket takes the place. If ok is false, it says
-// nothing, perhaps because its file is damaged; see Check.
+// Find returns what the owner says about a ticket by its number and its file. The word of a
+// ticket that is Gone stays until another ticket takes the place. If ok is false, there is
+// no word, or the file is damaged; see [Remote.Check].
 func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, ok bool) {
-	_ = r.read(func(words []word, levels int) {
+	_ = r.read(func(words []word, levels int) error {
 		for level := range levels {
 			at := bucket(number, level)
 			for i := at; i < at+bucketWords; i += 2 {
@@ -87,73 +75,39 @@ func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, ok 
 				w := load(&words[i])
 				s, rule = w.state(), ruleOf(said)
 				ok = w.number() == number && said == tag(rule, file) && s.valid()
-				return
+				return nil
 			}
 		}
+		return nil
 	})
 	return s, rule, ok
 }
 
-// Numbers returns the numbers of all tickets that are waiting or inside, and the last one
-// that the owner has issued. A place keeps its number until another ticket takes it.
-func (r *Remote) Numbers() (standing []uint64, last uint64, err error) {
-	err = r.read(func(words []word, levels int) {
-		for i := 0; i < levelEnd(levels); i += 2 {
-			w := load(&words[i])
-			if w.state().Stands() {
-				standing = append(standing, w.number())
-			}
-			if w.number() <= name.MaxNumber { // otherwise, it was damaged
-				last = max(last, w.number())
-			}
-		}
-	})
-	return standing, last, cmp.Or(err, r.Check())
-}
-
-// Check returns an error if the file is damaged, so that its owner cannot say anything. What
-// is behind a cut reads as zeros up to the end of its page.
-func (r *Remote) Check() (err error) {
-	return cmp.Or(r.read(func(_ []word, levels int) {
-		if info, statErr := dir.Stat(r.file.fd); statErr != nil || info.Size < int64(sizeOf(levels)) {
-			err = errDamaged
-		}
-	}), err)
-}
-
 // read reads the words, unless the file is closed.
-func (r *Remote) read(do func(words []word, levels int)) error {
+func (r *Remote) read(do func(words []word, levels int) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.file.mem == nil {
 		return nil
 	}
-	return sheltered(func() error {
+	return catchFault(func() error {
 		levels := int(load(r.file.count()))
 		if levels < 1 || levels > maxLevels {
 			return errDamaged
 		}
-		do(r.file.words(), levels)
-		return nil
+		return do(r.file.words(), levels)
 	})
 }
 
-// Dead reports whether nobody has the lock of the file, because the process has ended. It
-// asks for a shared lock, so that several processes that try at once do not mistake each
-// other for the owner.
+// Dead reports whether no process has the lock of the file, because its owner has ended. It
+// asks for a shared lock. So if several processes try at once, none mistakes another one
+// for the owner.
 func (r *Remote) Dead() bool {
 	locked, _ := filelock.Try(uintptr(r.file.fd), filelock.Shared)
 	if locked {
 		_ = filelock.Unlock(uintptr(r.file.fd))
 	}
 	return locked
-}
-
-// Abandoned reports whether nobody has the lock of a file without tickets: its process has
-// ended, or it is a copy. The owner has a file locked before it gives it its name.
-func (r *Remote) Abandoned() bool {
-	info, err := dir.Stat(r.file.fd)
-	return err == nil && info.Links == 1 && r.Dead()
 }
 
 // Close closes the file.

@@ -18,32 +18,22 @@
 // that follows from its number. If these are taken, they lie in its bucket of the next
 // level, which is twice as large and appended to the file. So nothing ever moves.
 //
-// All processes map the file into memory, but only its owner writes. Others may damage or
-// truncate it. So the owner also keeps the words for itself, and looks from time to time
-// whether the file still says the same. If it does not, or if its name was removed, or has
-// as many links as the file system allows, the owner makes another file of the same name,
-// with the same words. It keeps the old one locked, and goes on writing to it: others may
-// know only that one, because the new name was removed, too. The name is also in the text:
-// somebody else may have removed it, but not the tickets that are linked to the file. It is
-// there twice, so that a damaged one is not believed.
+// All processes map the file into memory, but only its owner writes. Read words.go, own.go
+// and remote.go, in this order. What other programs may do to the file is in repair.go.
 package owner
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math/bits"
 	"os"
-	"runtime/debug"
 	"sync/atomic"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
@@ -75,8 +65,8 @@ func (w word) state() State               { return State(w & 7) }
 // maxLimit is the greatest limit that fits into a word.
 const maxLimit = 1<<31 - 1
 
-// tag is a rule, and in the upper half the checksum (CRC-32) of the rule and a file's name. By
-// that, a file of another program that has the number of a ticket is not taken for it, and a
+// tag is a rule, and in the upper half the checksum (CRC-32) of the rule and a file's name.
+// So a file of another program that has the number of a ticket is not taken for it. A
 // damaged rule is not believed.
 func tag(r queue.Rule, file string) word {
 	w := word(min(max(r.Limit, 0), maxLimit)) << 1
@@ -115,15 +105,6 @@ func Self() string {
 	return fmt.Sprintf("pid %d on %s", os.Getpid(), cmp.Or(host, "unknown host"))
 }
 
-// text is what this process's owner file of a given name begins with.
-func text(file string, now time.Time) string {
-	return fmt.Sprintf("%s\n%s\n%s\n%s\nsince %s, program %.1000q\n",
-		name.OwnerText, file, file, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
-}
-
-// errDamaged means that somebody else has truncated, changed or replaced an owner file.
-var errDamaged = errors.New("the owner file was damaged or replaced by another program")
-
 // file is an open owner file, mapped into memory with room for all levels. Memory behind
 // the end of the file must not be accessed.
 type file struct {
@@ -132,11 +113,13 @@ type file struct {
 	mem []byte
 }
 
-func (f *file) mmap(access int) (err error) {
-	if f.mem, err = unix.Mmap(f.fd, 0, sizeOf(maxLevels), access, unix.MAP_SHARED); err != nil {
-		return fmt.Errorf("mapping the owner file: %w", err)
+func (f *file) mmap(access int) error {
+	info, err := dir.Stat(f.fd)
+	if err == nil {
+		f.id = info.ID
+		f.mem, err = unix.Mmap(f.fd, 0, sizeOf(maxLevels), access, unix.MAP_SHARED)
 	}
-	return nil
+	return err
 }
 
 func wordsOf(mem []byte) []word { return unsafe.Slice((*word)(unsafe.Pointer(&mem[0])), len(mem)/8) }
@@ -153,19 +136,4 @@ func store(w *word, n word) { atomic.StoreUint64((*uint64)(w), uint64(n)) }
 func (f *file) close() {
 	_, _ = unix.Munmap(f.mem), unix.Close(f.fd)
 	f.mem, f.fd = nil, -1
-}
-
-// sheltered accesses mapped memory. A fault, because somebody has truncated the file,
-// becomes an error instead of ending the process.
-func sheltered(do func() error) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		fault := recover()
-		if _, ok := fault.(interface{ Addr() uintptr }); ok {
-			err = errDamaged
-		} else if fault != nil {
-			panic(fault)
-		}
-	}()
-	return do()
 }

@@ -5,9 +5,6 @@ package lockfile
 import (
 	"bytes"
 	"cmp"
-	"errors"
-	"io/fs"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -18,6 +15,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
+
+// remoteTicket is a ticket in a queue that is not one of this process's.
+type remoteTicket struct {
+	serializer.Ticket
+	by       *owner.Remote // nil if that is not known
+	since    time.Time     // when an owner last had a word for it, or when its file was changed
+	changed  time.Time     // the same change, by the file system's clock
+	vanished bool          // its file has vanished again before its owner was asked
+}
 
 // sync reports all changes in the directory up to now.
 func (d *directory) sync() error {
@@ -49,7 +55,7 @@ func (d *directory) listLocked() error {
 	if err != nil {
 		return err
 	}
-	d.unsure, d.unaudited, d.blind = true, true, nil
+	d.unsure, d.audited, d.unreadable = true, false, nil
 	there := make(map[string]bool, len(files))
 	for _, file := range files {
 		there[file] = true
@@ -81,12 +87,11 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 	}
 }
 
-// noteRemovedLocked notes that the file of a local ticket is gone: because the ticket is
-// over, or because somebody else has removed it.
+// noteRemovedLocked notes that the file of a local ticket is gone.
 func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
 	switch state := d.own.State(t.Ref, t.Number); {
 	case state.Stands():
-		d.restoreLocked(t)
+		d.putBackLocked(t) // see repair.go
 	case state == owner.Leaving && d.withdraw(t) != nil: // the monitor tries again
 	default:
 		delete(d.local, t.Key)
@@ -95,14 +100,9 @@ func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
 
 // noteSpecialLocked notes a change of a file that is no ticket.
 func (d *directory) noteSpecialLocked(c dir.Change, file string) {
-	isOwner := strings.HasPrefix(file, name.Owners)
 	switch {
-	case file == d.own.Name:
-		d.checkOwnLocked() // another file may be in its place
-	case isOwner && c == dir.Closed:
-		d.reaped = time.Time{} // its lock is about to be released
-	case isOwner && c == dir.Appeared:
-		d.openOwnerLocked(file)
+	case strings.HasPrefix(file, name.Owners):
+		d.noteOwnerLocked(c, file)
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared && !slices.Contains(d.evicts, file):
@@ -114,8 +114,26 @@ func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 	}
 }
 
+// noteAppearedLocked notes a file that has appeared. Its owner may not be known yet.
+func (d *directory) noteAppearedLocked(file string) {
+	if n, err := name.Parse(file); err == nil && d.remote[file] == nil {
+		d.unsure = true
+		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client.String(), Key: file, Arrived: time.UnixMicro(int64(n.Number))}
+		d.appeared[file] = &remoteTicket{Ticket: t, since: time.Now()}
+	}
+}
+
+// noteVanishedLocked notes that a file is gone.
+func (d *directory) noteVanishedLocked(file string) {
+	if r := d.appeared[file]; r != nil {
+		r.vanished = true
+	} else if r := d.remote[file]; r != nil {
+		d.checkTicketLocked(r)
+	}
+}
+
 // followUpLocked does what the changes have left to be done. All owner files that have
-// appeared are open now. Tickets in order are put into a long queue at its end.
+// appeared are open now.
 func (d *directory) followUpLocked() {
 	if len(d.appeared) > 0 {
 		d.placeAppearedLocked()
@@ -127,30 +145,54 @@ func (d *directory) followUpLocked() {
 	}
 }
 
-// placeAppearedLocked puts the tickets whose files have appeared into their queues. Those that
-// have vanished again and of which no owner knows were over before anybody was asked.
+// placeAppearedLocked puts the tickets whose files have appeared into their queues, in order:
+// so each goes to the end of a long queue.
 func (d *directory) placeAppearedLocked() {
 	appeared := slices.SortedFunc(maps.Values(d.appeared), func(a, b *remoteTicket) int { return cmp.Compare(a.Number, b.Number) })
 	clear(d.appeared)
-	appeared = slices.DeleteFunc(appeared, d.claimLocked)
-	skip := len(appeared) > 0 && d.unaskedLocked() == nil
-	for _, r := range appeared {
-		if !skip || !r.vanished {
-			d.identifyLocked(r)
-		}
+	if unclaimed := slices.DeleteFunc(appeared, d.claimLocked); len(unclaimed) > 0 {
+		d.identifyLocked(unclaimed) // see repair.go
 	}
 }
 
-// restoreLocked puts the file of a local ticket back. The ticket keeps its place
-// everywhere, because its word stands. If it is over in the meantime, its caller may have
-// found no file to remove.
-func (d *directory) restoreLocked(t *serializer.Ticket) {
-	d.report(slog.LevelWarn, "a lock file was removed by another program; it is put back", "path", d.pathOf(t.Key))
-	if err := d.linkLocked(t.Key); err != nil && !errors.Is(err, fs.ErrExist) {
-		d.report(slog.LevelError, "a lock file could not be put back; trying again", "path", d.pathOf(t.Key), "error", err)
-		d.watch.Distrust() // the next listing will find that it is missing
+// claimLocked reports whether an owner has a word for a ticket. It puts the ticket into its
+// queue, unless it is over.
+func (d *directory) claimLocked(r *remoteTicket) bool {
+	said := find(*d.owners.Load(), r.Number, r.Key)
+	if said.Stands() {
+		r.by, r.Owner, r.Rule = said.by, said.by.Process, said.rule
+		d.last = max(d.last, r.Number)
+		d.enterLocked(r)
 	}
-	if !d.own.State(t.Ref, t.Number).Stands() {
-		_ = d.unlink(t.Key)
+	return said.by != nil
+}
+
+func (d *directory) enterLocked(r *remoteTicket) {
+	d.remote[r.Key] = r
+	d.events.Appeared(&r.Ticket)
+}
+
+func (d *directory) dropLocked(r *remoteTicket) {
+	delete(d.remote, r.Key)
+	d.events.Vanished(&r.Ticket)
+}
+
+// checkTicketLocked asks the owner of a ticket, and drops the ticket if it is over. Whether its
+// file exists does not matter: somebody may have removed it, or it cannot be removed.
+func (d *directory) checkTicketLocked(r *remoteTicket) {
+	switch said, err := d.askLocked(r); {
+	case err != nil: // its owner may be one that cannot be asked
+	case said.Stands():
+		r.by, r.since = said.by, time.Now()
+	case said.by != nil:
+		d.dropLocked(r)
+	default:
+		d.checkUnownedLocked(r) // see repair.go
+	}
+}
+
+func (d *directory) checkTicketsLocked() {
+	for _, r := range d.remote {
+		d.checkTicketLocked(r)
 	}
 }

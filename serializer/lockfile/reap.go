@@ -4,11 +4,9 @@ package lockfile
 
 import (
 	"cmp"
-	"errors"
-	"io/fs"
 	"log/slog"
 	"slices"
-	"strings"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -33,20 +31,10 @@ func find(owners []*owner.Remote, number uint64, file string) claim {
 	return claim{}
 }
 
-// unaskedLocked returns why an owner cannot be asked, because its file is damaged or cannot
-// be opened. It is called after find has found nothing.
-func (d *directory) unaskedLocked() error {
-	err := d.blind
-	for _, o := range *d.owners.Load() {
-		err = cmp.Or(err, o.Check())
-	}
-	return err
-}
-
 // askLocked returns what the owner of a ticket says about it. If that is not known, all are
 // asked. If none says anything, the error is why one could not be asked.
 func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
-	owners, check := *d.owners.Load(), d.unaskedLocked
+	owners, check := *d.owners.Load(), d.checkOwnersLocked
 	if r.by != nil {
 		owners, check = []*owner.Remote{r.by}, r.by.Check
 	}
@@ -56,12 +44,34 @@ func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 	return said, err
 }
 
-// openOwnerLocked gets to know an owner by its file, or by a ticket that is linked to it. The
-// owner may have replaced the file. Another one, such as a copy, is removed.
+// checkOwnersLocked returns why an owner cannot be asked, because its file is damaged or
+// cannot be opened.
+func (d *directory) checkOwnersLocked() error {
+	err := d.unreadable
+	for _, o := range *d.owners.Load() {
+		err = cmp.Or(err, o.Check())
+	}
+	return err
+}
+
+// noteOwnerLocked notes a change of an owner file.
+func (d *directory) noteOwnerLocked(c dir.Change, file string) {
+	switch {
+	case file == d.own.Name:
+		d.checkOwnLocked() // see repair.go
+	case c == dir.Closed:
+		d.reaped = time.Time{} // its lock is about to be released
+	case c == dir.Appeared:
+		d.openOwnerLocked(file)
+	}
+}
+
+// openOwnerLocked opens an owner file, by its name or by a ticket that is linked to it. One
+// of the same name may be open: its owner has replaced it, or somebody has copied it.
 func (d *directory) openOwnerLocked(file string) {
 	o, err := owner.OpenRemote(d.sys, file)
 	if err != nil {
-		d.blindLocked(file, err)
+		d.noteUnreadableLocked(file, err) // see repair.go
 		return
 	}
 	var known *owner.Remote
@@ -82,60 +92,19 @@ func (d *directory) openOwnerLocked(file string) {
 	o.Close()
 }
 
-// blindLocked notes why an owner file cannot be opened. The directory is listed again at
-// the next occasion. Until each owner can be asked, no ticket is issued.
-func (d *directory) blindLocked(file string, err error) {
-	isOwner := strings.HasPrefix(file, name.Owners)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case errors.Is(err, dir.ErrNotOurs) && isOwner:
-		d.report(slog.LevelWarn, "a file has the name of an owner file, but is none; remove it", "path", d.pathOf(file))
-	case isOwner || !errors.Is(err, dir.ErrNotOurs) && !errors.Is(err, fs.ErrPermission): // otherwise, it is another program's
-		d.blind = d.failed("opening owner file", file, err)
-		d.watch.Distrust()
-		d.report(slog.LevelWarn, "an owner file cannot be opened; arrivals are refused until it can be, or is removed", "path", d.pathOf(file), "error", err)
-	}
-}
-
-// checkOwnLocked replaces the owner file of this process if somebody has damaged it.
-func (d *directory) checkOwnLocked() {
-	if len(d.local) == 0 {
-		d.own.Trim(1)
-	}
-	why := d.own.Check()
-	if why == nil {
-		return
-	}
-	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name), "reason", why)
-	if err := d.own.Renew(); err != nil {
-		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name), "error", err)
-	}
-}
-
-// lastIssued returns the last number that the other processes which are alive have issued.
-func (d *directory) lastIssued() (last uint64) {
-	for _, o := range *d.owners.Load() {
-		if !o.Dead() {
-			_, of, _ := o.Numbers()
-			last = max(last, of)
-		}
-	}
-	return last
-}
-
 // reapLocked takes out the tickets of all dead owners.
 func (d *directory) reapLocked() {
 	for _, o := range *d.owners.Load() {
 		if o.Dead() {
-			d.checkTicketsLocked() // it may have left its queues, and the directory
+			d.checkTicketsLocked() // it may have left its queues before
 			d.reapOwnerLocked(o)
 		}
 	}
 }
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also of
-// those that are not known. The owner file goes last: whoever finds a ticket needs it. The
-// owner may have replaced it unnoticed. Then the other one is opened, and reaped next.
+// those that are not known. The owner file goes last: a process that finds a ticket needs it.
+// If the owner has replaced its file unnoticed, the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := make(map[string]bool) // their words may be damaged
 	for _, r := range d.remote {
@@ -157,16 +126,15 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	if info, statErr := d.sys.Info(dead.Name); err == nil && statErr == nil && dead.Has(info) {
 		err = d.unlink(dead.Name)
 	}
-	if err != nil {
-		return // the next tick tries again
+	if err == nil { // otherwise, the next tick tries again
+		d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
+		dead.Close()
+		d.openOwnerLocked(dead.Name)
 	}
-	d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
-	dead.Close()
-	d.openOwnerLocked(dead.Name)
 }
 
-// isOf reports whether a ticket's file belongs to an owner. It does even if the owner has
-// no word for it, because that was damaged.
+// isOf reports whether a ticket's file belongs to an owner: the owner has a word for it, or it
+// is a link to the owner's file.
 func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
 	if said := find(*d.owners.Load(), number, file); said.by != nil {
 		return said.by == o
