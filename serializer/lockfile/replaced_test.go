@@ -61,30 +61,64 @@ func TestPauseInMovedDirectory(t *testing.T) {
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, e.Resume(t.Context(), "b_"))
 	get(t, waiter).Leave()
-	must(t, e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)))
-}
-
-// Bug: an owner that came into the directory after the last look at it was not
-// known when the directory was replaced, and not waited for.
-func TestDirectoryReplacedBeforeOwnerWasSeen(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	knowing := open(t, dir)
-	enter(t, knowing, "a_").Leave()
-	hear := knowing.deaf()
-	holder := enter(t, open(t, dir), "a_")
-	movedAway(t, dir)
-	hear()
-	next := started(knowing, "a_")
-	stillWaits(t, next, "the old directory's holder is still inside")
-	holder.Leave()
-	get(t, next).Leave()
+	wait.Eventually(t, "it is used", func() error { return e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)) })
 }
 
 // leadTo makes a path lead to a directory beside it.
 func leadTo(t testing.TB, path, to string) {
 	t.Helper()
 	must(t, errors.Join(os.MkdirAll(filepath.Join(filepath.Dir(path), to), 0o700), os.Symlink(to, path+".new"), os.Rename(path+".new", path)))
+}
+
+// A process that has missed something finds the holder in the old directory all the same, and
+// waits. Numbers go on above the holder's.
+//
+// Bug: an owner that came into the directory after the last look at it was not waited for. Bug: a
+// directory could return and be replaced again while an engine did not look. The engine then
+// knew neither the turns that were out there nor their numbers. Bug: an idle process missed the
+// second of three directories.
+func TestHolderInReplacedDirectory(t *testing.T) {
+	t.Parallel()
+	for what, replace := range map[string]func(t testing.TB, path string, slow node) (holder serializer.Turn){
+		"a new owner": func(t testing.TB, path string, slow node) serializer.Turn {
+			defer slow.deaf()()
+			holder := enter(t, open(t, path), "a_")
+			leadTo(t, path, "second")
+			return holder
+		},
+		"put back, and replaced again": func(t testing.TB, path string, slow node) serializer.Turn {
+			other := openAt(t, path, 24*time.Hour)
+			defer slow.deaf()()
+			leadTo(t, path, "second")
+			leadTo(t, path, "first")
+			defer leadTo(t, path, "second")
+			return enter(t, other, "a_")
+		},
+		"replaced twice": func(t testing.TB, path string, slow node) serializer.Turn {
+			leadTo(t, path, "second")
+			holder := enter(t, open(t, path), "a_")
+			wait.Until(t, "the idle process knows the second directory", func() bool { return slow.dir().sys.Here() })
+			leadTo(t, path, "third")
+			return holder
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "locks")
+			leadTo(t, path, "first")
+			slow := open(t, path)
+			enter(t, slow, "a_").Leave()
+			holder := replace(t, path, slow)
+			next := started(slow, "a_")
+			stillWaits(t, next, "the old directory's holder is still inside")
+			holder.Leave()
+			turn := get(t, next)
+			defer turn.Leave()
+			if turn.Token() <= holder.Token() {
+				t.Errorf("token %d after %d", turn.Token(), holder.Token())
+			}
+		})
+	}
 }
 
 // A directory returns and is replaced again while an engine that has found it empty opens the
@@ -111,100 +145,40 @@ func TestDirectoryPutBackWhileLeft(t *testing.T) {
 	get(t, next).Leave()
 }
 
-// Bug: a directory could return and be replaced again while an engine did not look. The
-// engine then knew neither the turns that were out there nor their numbers. It admitted
-// somebody beside them, with a smaller number.
-func TestDirectoryPutBackAndReplaced(t *testing.T) {
+// When the guard is gone or damaged, numbers go on above those of the living, and nobody loses
+// a place. Bug: numbering went back to the clock, which may be behind. Bug: so it did in a
+// process that had seen no tickets.
+func TestGuardLost(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "locks")
-	lead := func(to string) { leadTo(t, path, to) }
-	lead("first")
-	slow, other := open(t, path), openAt(t, path, 24*time.Hour)
-	enter(t, slow, "a_").Leave()
-	hear := slow.deaf()
-	lead("second")
-	lead("first")
-	holder := enter(t, other, "a_")
-	lead("second")
-	hear()
-	next := started(slow, "a_")
-	stillWaits(t, next, "the first directory's holder is still inside")
-	holder.Leave()
-	turn := get(t, next)
-	defer turn.Leave()
-	if turn.Token() <= holder.Token() {
-		t.Errorf("token %d after %d", turn.Token(), holder.Token())
-	}
-}
-
-// An engine that is closed while it waits for an old directory's turns refuses.
-func TestCloseWhileReplaced(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	one, two := open(t, dir), open(t, dir)
-	holder := enter(t, one, "a_")
-	old := movedAway(t, dir)
-	next := started(two, "a_")
-	stillWaits(t, next, "the old directory's holder is still inside")
-	must(t, two.Close())
-	wantRefusal(t, next, serializer.ErrClosed)
-	holder.Leave()
-	wantFiles(t, old, []string{name.Guard}, one, two)
-}
-
-// Bug: after the guard file was removed, numbering went back to the clock, which may be
-// behind. Nobody loses a place.
-func TestGuardRemoved(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
-	first := enter(t, ahead, "a_")
-	next := joined(t, behind, "a_")
-	remove(t, filepath.Join(dir, name.Guard))
-	last := started(openAt(t, dir, -2*time.Hour), "a_")
-	stillWaits(t, next, "the first is inside")
-	token := first.Token()
-	first.Leave()
-	for _, w := range []<-chan result{next, last} {
-		turn := get(t, w)
-		if turn.Token() <= token {
-			t.Errorf("token %d after %d", turn.Token(), token)
-		}
-		token = turn.Token()
-		turn.Leave()
-	}
-}
-
-// Bug: with the guard truncated, a process that had seen no tickets numbered its first one by
-// the clock, which was behind the numbers that others had issued.
-func TestGuardTruncated(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	first := enter(t, openAt(t, dir, 24*time.Hour), "a_")
-	first.Leave()
-	must(t, os.Truncate(filepath.Join(dir, name.Guard), 0))
-	turn := enter(t, open(t, dir), "a_")
-	defer turn.Leave()
-	if turn.Token() <= first.Token() {
-		t.Errorf("token %d after %d", turn.Token(), first.Token())
-	}
-}
-
-// Bug: containers with boot IDs of their own took each other's bound for one from before a
-// boot. Each new process went on above it, so numbers ran ahead of the clock.
-func TestOtherBootID(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	enter(t, open(t, dir), "a_").Leave()
-	guard := filepath.Join(dir, name.Guard)
-	text, err := os.ReadFile(guard)
-	must(t, err)
-	text[len(text)-2] ^= 1
-	must(t, os.WriteFile(guard, text, 0))
-	turn := enter(t, open(t, dir), "a_")
-	defer turn.Leave()
-	if ahead := time.Until(time.UnixMicro(int64(turn.Token()))); ahead > time.Minute {
-		t.Errorf("the number is %v ahead of the clock", ahead)
+	for what, lose := range map[string]func(guard string) error{
+		"removed":   os.Remove,
+		"truncated": func(guard string) error { return os.Truncate(guard, 0) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			guard := filepath.Join(dir, name.Guard)
+			ahead, behind := openAt(t, dir, 24*time.Hour), openAt(t, dir, -time.Hour)
+			first := enter(t, ahead, "a_")
+			next := joined(t, behind, "a_")
+			must(t, lose(guard))
+			last := started(openAt(t, dir, -2*time.Hour), "a_")
+			stillWaits(t, next, "the first is inside")
+			token := first.Token()
+			first.Leave()
+			for _, w := range []<-chan result{next, last, nil} {
+				if w == nil { // when no ticket is out
+					must(t, lose(guard))
+					w = started(openAt(t, dir, -3*time.Hour), "a_")
+				}
+				turn := get(t, w)
+				if turn.Token() <= token {
+					t.Errorf("token %d after %d", turn.Token(), token)
+				}
+				token = turn.Token()
+				turn.Leave()
+			}
+		})
 	}
 }
 
@@ -227,23 +201,6 @@ func TestClockBeyondNumbers(t *testing.T) {
 	}
 	wrong.Store(false)
 	enter(t, e, "a_").Leave()
-}
-
-// Bug: a process that was idle missed that the directory was replaced. When it was replaced
-// again, it let one in beside the holder in the directory in between.
-func TestDirectoryReplacedTwice(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "locks")
-	idle, busy := open(t, dir), open(t, dir)
-	enter(t, idle, "a_").Leave()
-	must(t, os.Rename(dir, dir+".first"))
-	holder := enter(t, busy, "a_")
-	wait.Until(t, "the idle process knows the second directory", func() bool { return idle.dir().sys.Here() })
-	must(t, os.Rename(dir, dir+".second"))
-	waiting := started(idle, "a_")
-	stillWaits(t, waiting, "while another one is inside in the second directory")
-	holder.Leave()
-	get(t, waiting).Leave()
 }
 
 // Bug: a process that had gone on to the next directory was said to have ended, if its lock

@@ -106,7 +106,7 @@ func TestPlantedGuard(t *testing.T) {
 			if !errors.Is(err, serializer.ErrStorage) || !strings.Contains(err.Error(), guard) || !strings.Contains(err.Error(), "remove it") {
 				t.Errorf("got %v", err)
 			}
-			// Bug: whoever had copied the directory with its links was told that the guard was not one.
+			// Bug: after a directory was copied with its links, the error said that the guard was none.
 			if strings.Contains(err.Error(), "copy of the directory") != (label == "hard link") {
 				t.Errorf("got %v", err)
 			}
@@ -188,7 +188,7 @@ func TestDirectoryOpenedToGroup(t *testing.T) {
 }
 
 // If an owner's file cannot be opened, arrivals are refused at once, and the message names
-// it: nobody can tell where the owner's tickets are. Those that are in the queue continue.
+// it: the places of the owner's tickets are not known. Those that are in the queue continue.
 // Bug: they waited without a log entry.
 func TestOwnerThatCannotBeProbed(t *testing.T) {
 	t.Parallel()

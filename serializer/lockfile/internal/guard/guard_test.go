@@ -118,3 +118,34 @@ func TestSpoiledGuard(t *testing.T) {
 		}
 	}
 }
+
+// Bug: containers with boot IDs of their own took each other's bound for one from before a
+// boot. Each new process went on above it, so numbers ran ahead of the clock.
+func TestOtherBootID(t *testing.T) {
+	path := t.TempDir()
+	number := uint64(time.Now().UnixMicro())
+	if err := openGuard(t, path, "one").Record(number); err != nil {
+		t.Fatal(err)
+	}
+	got, err := openGuard(t, path, "other").Last(func() uint64 { return number - 1 })
+	if got != number || err != nil {
+		t.Errorf("the last number is %d, %v; expected %d", got, err, number)
+	}
+}
+
+// In a directory that was moved, the guard is still the same one as long as somebody holds a turn.
+func TestStay(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "locks")
+	g := openGuard(t, path, "")
+	if err := os.Rename(path, path+".old"); err != nil {
+		t.Fatal(err)
+	}
+	moved := g.Check()
+	holds := true
+	g.Stay(func() bool { return holds })
+	stays := g.Check()
+	holds = false
+	if left := g.Check(); moved != dir.ErrReplaced || stays != nil || left != dir.ErrReplaced {
+		t.Errorf("moved: %v; with a holder: %v; without one: %v", moved, stays, left)
+	}
+}
