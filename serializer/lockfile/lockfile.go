@@ -37,9 +37,9 @@ import (
 // # Why it is safe
 //
 // Guard. A process issues tickets while it holds the lock (flock) of the guard. That file is
-// never deleted where a ticket was issued; see discard.go. A number is the time in microseconds, but greater than the last one, which
-// the guard records. So a ticket that exists is smaller than every ticket still to come,
-// whatever the clock does.
+// never deleted where a ticket was issued; see discard.go. A number is the time in
+// microseconds, but greater than the last one, which the guard records. So a ticket that
+// exists is smaller than every ticket still to come, whatever the clock does.
 //
 // Owner. A process holds the lock of its owner file while it lives. If another process gets
 // that lock, the owner is dead. A ticket is a hard link to the owner file: one system call.
