@@ -134,21 +134,15 @@ func Decode(text string) ([]Decoded, error) {
 
 // doubt adds to the note that the time makes the reading unlikely.
 func (d *Decoded) doubt() {
-	var when string
-	switch {
-	case d.Time.IsZero():
-		return
-	case d.Time.After(time.Now()):
-		when = "in the future"
-	case d.Time.Year() < 2000:
+	when := "in the future"
+	if d.Time.Year() < 2000 {
 		when = "before the year 2000"
-	default:
+	} else if !d.Time.After(time.Now()) {
 		return
 	}
-	if d.Note != "" {
-		d.Note += "; "
+	if !d.Time.IsZero() {
+		d.Note = strings.TrimPrefix(d.Note+"; the time is "+when+", so the text may be another kind of ID", "; ")
 	}
-	d.Note += "the time is " + when + ", so the text may be another kind of ID"
 }
 
 // lengths says of each scheme how many characters its texts have.

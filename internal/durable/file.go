@@ -35,25 +35,13 @@ func MakeDirs(path string, mode os.FileMode) error {
 		}
 		return err
 	}
-	if err := give(path, parent); err != nil {
-		return err
-	}
-	return SyncDir(parent)
-}
-
-// give gives a directory that root has made to the owner of its parent.
-func give(path, parent string) error {
 	dir, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer dir.Close() // it is only read
-	up, err := os.Open(parent)
-	if err != nil {
-		return err
-	}
-	fileowner.Give(dir, up)
-	return up.Close()
+	fileowner.GiveHere(dir)
+	_ = dir.Close() // it was only read
+	return SyncDir(parent)
 }
 
 // SyncDir makes all earlier changes of a directory's entries durable. Windows has no such

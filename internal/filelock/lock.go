@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/fileowner"
@@ -46,10 +45,7 @@ func tryPath(path string) (*os.File, error) {
 		return nil, err
 	}
 	// A lock file made by root would lock out the directory's owner for good.
-	if dir, err := os.Open(filepath.Dir(path)); err == nil {
-		fileowner.Give(file, dir)
-		_ = dir.Close() // it was only read
-	}
+	fileowner.GiveHere(file)
 	locked, err := Try(file.Fd(), Exclusive)
 	if err != nil {
 		err = fmt.Errorf("locking %s: %w", path, err)

@@ -2,7 +2,10 @@
 // that it makes there, and says what helps those who are locked out.
 package fileowner
 
-import "os"
+import (
+	"os"
+	"path/filepath"
+)
 
 // Give gives a file or directory that root has just made in a directory to the directory's
 // owner. It does nothing if this process does not run as root, if everybody may write to the
@@ -15,5 +18,13 @@ import "os"
 func Give(file, dir *os.File) {
 	if uid, gid, ok := ownerOf(dir); ok && isNew(file, dir) {
 		_ = file.Chown(uid, gid)
+	}
+}
+
+// GiveHere is Give for the directory in the name with which the file was opened.
+func GiveHere(file *os.File) {
+	if dir, err := os.Open(filepath.Dir(file.Name())); err == nil {
+		Give(file, dir)
+		_ = dir.Close() // it was only read
 	}
 }

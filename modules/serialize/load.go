@@ -67,13 +67,14 @@ type servedStore interface {
 
 // examine refuses an engine whose servers are unsuitable.
 func (l *load) examine(e *sharedEngine) error {
-	if e.served == nil || l.patience/2 < leastAnswer || e.examined.Swap(true) {
+	served, ok := e.store.(servedStore)
+	if !ok || l.patience/2 < leastAnswer || e.examined.Swap(true) {
 		return nil
 	}
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), l.patience/2)
 	defer cancel()
-	if err := e.served.Suitable(ctx); err != nil {
+	if err := served.Suitable(ctx); err != nil {
 		return fmt.Errorf("opening engine: %w", err)
 	}
 	l.patience = max(l.patience-time.Since(begun), 0)

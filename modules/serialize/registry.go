@@ -129,14 +129,12 @@ func (r *registry) open(module EngineModule, path string, log *slog.Logger) (*en
 		if err != nil {
 			return nil, err
 		}
-		served, _ := store.(servedStore)
-		_, hasServers := store.(serializer.Lease)
 		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
 		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 		count.(*atomic.Int32).Add(1)
 		return &sharedEngine{
 			Engine: engine, output: output, key: key, name: nameOf(module), space: spaceOf(module, directory), directory: directory,
-			store: store, served: served, hasServers: hasServers, inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
+			store: store, inDirectory: count.(*atomic.Int32), places: waitingpage.Places{Engine: engine},
 		}, nil
 	})
 	if err != nil {
@@ -198,8 +196,6 @@ type sharedEngine struct {
 	directory   string // by which it was opened
 	store       serializer.Store
 	unwanted    atomic.Bool        // its configuration is rejected, so nothing of it may stay
-	served      servedStore        // its store, if that is one; otherwise nil
-	hasServers  bool               // which may be silent
 	examined    atomic.Bool        // a load has asked whether its servers are suitable
 	inDirectory *atomic.Int32      // how many engines are open there
 	places      waitingpage.Places // of browsers that wait without a connection
@@ -219,7 +215,7 @@ func (e *sharedEngine) Destruct() error {
 		defer e.inDirectory.Add(-1)
 		_ = e.Close() // which never fails
 	}
-	if e.hasServers {
+	if _, hasServers := e.store.(serializer.Lease); hasServers {
 		registered.closing.Go(end)
 	} else {
 		end()

@@ -34,7 +34,6 @@ type passage struct {
 	rule    serializer.Rule
 	about   telemetry.Request // what lists, logs and metrics have of it
 	earlier *passage          // the request's previous passage, or nil
-	latest  *passage          // of the request's first passage: its latest one
 
 	failure error // why it was refused, or nil
 	body    *requestbody.Body
@@ -45,35 +44,35 @@ type passage struct {
 	response responsebuffer.Buffer // of the next handlers
 }
 
-// passagesVar is the variable of a request that has its first passage, or that it bypasses all
-// queues from now on.
-const passagesVar = heldturns.Serialize
-
-// bypassing is what the variable of such a request has: its first passage or nil.
-type bypassing struct{ *passage }
+// passages is what is known of one request. A variable of the request has it, which is written
+// once: a proxy's transport may read the variables after its handler has returned, beside error
+// routes.
+type passages struct {
+	latest *passage // or nil
+	bypass bool     // the request bypasses all queues from now on
+}
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	waitingpage.TakeCookies(r, vars)
-	known := vars[passagesVar]
-	first, _ := known.(*passage)
-	_, bypasses := known.(bypassing)
-	if s.Off && !bypasses {
-		vars[passagesVar] = bypassing{first}
+	all, _ := vars[heldturns.Serialize].(*passages)
+	if all == nil {
+		all = new(passages)
+		vars[heldturns.Serialize] = all
 	}
-	if s.Off || bypasses {
+	if all.bypass = all.bypass || s.Off; all.bypass {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
 		s.report.Count(telemetry.OutcomeSkipped)
 		return next.ServeHTTP(w, r)
 	}
-	p := s.newPassage(r, vars, first)
+	p := s.newPassage(r, vars, all.latest)
 	if before := p.before(); before != nil {
 		return p.serveAgain(before, w, r, next)
 	}
-	p.register(r, vars, first)
+	all.add(p, r)
 	if err = p.readBody(w, r); err != nil {
 		return p.refuse(w, r, next, err)
 	}
@@ -88,11 +87,8 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // newPassage describes the passage of a request that arrives.
-func (s *Handler) newPassage(r *http.Request, vars map[string]any, first *passage) *passage {
-	p := &passage{handler: s, rule: s.rule}
-	if first != nil {
-		p.earlier = first.latest
-	}
+func (s *Handler) newPassage(r *http.Request, vars map[string]any, earlier *passage) *passage {
+	p := &passage{handler: s, rule: s.rule, earlier: earlier}
 	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {
 		p.rule, p.about.Reader = s.shared, true
@@ -136,26 +132,23 @@ func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Re
 	return p.answerRefusal(w)
 }
 
-// register makes the passage the request's latest one. The placeholders of the request answer
-// for the latest that has not ended, or else for the latest. The variables are written once:
-// a proxy's transport may read them after its handler has returned, beside error routes.
-func (p *passage) register(r *http.Request, vars map[string]any, first *passage) {
-	if first != nil {
-		first.latest = p
+// add makes a passage the request's latest one. The placeholders of the request answer for the
+// latest that has not ended, or else for the latest.
+func (all *passages) add(p *passage, r *http.Request) {
+	all.latest = p
+	if p.earlier != nil {
 		return
 	}
-	p.latest = p
-	vars[passagesVar] = p
 	r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Map(func(key string) (any, bool) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		for open := p.latest; open != nil; open = open.earlier {
+		for open := all.latest; open != nil; open = open.earlier {
 			if !open.context.Over() {
 				return open.about.Placeholder(key)
 			}
 		}
-		return p.latest.about.Placeholder(key)
+		return all.latest.about.Placeholder(key)
 	})
 }
 
@@ -170,14 +163,11 @@ func (p *passage) around() *turncontext.Context {
 	return nil
 }
 
-// Held implements [heldturns.Holder] for the first passage of a request, which may be nil.
-func (p *passage) Held(turns []serializer.Turn) []serializer.Turn {
-	if p == nil {
-		return turns
-	}
-	for e := p.latest; e != nil; e = e.earlier {
-		if e.context.Inside() {
-			turns = append(turns, e.turn)
+// Held implements [heldturns.Holder].
+func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
+	for p := all.latest; p != nil; p = p.earlier {
+		if p.context.Inside() {
+			turns = append(turns, p.turn)
 		}
 	}
 	return turns
@@ -452,5 +442,5 @@ func (p *passage) PastHoldTimeout() bool {
 // Interface guards
 var (
 	_ serializer.Requester = (*passage)(nil)
-	_ heldturns.Holder     = (*passage)(nil)
+	_ heldturns.Holder     = (*passages)(nil)
 )

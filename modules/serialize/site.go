@@ -32,14 +32,20 @@ func siteOf(ctx caddy.Context) (s site) {
 		return s
 	}
 	s.handlers, _ = json.Marshal(server.Routes[current].HandlersRaw)
-	for _, set := range server.Routes[current].MatcherSets {
-		for _, matcher := range set {
-			if hosts, ok := matcher.(*caddyhttp.MatchHost); ok {
-				s.name = fmt.Sprintf("%s at %s", strings.Join(*hosts, " "), s.name)
-			}
-		}
+	for _, hosts := range hostMatchers(server.Routes[current]) {
+		s.name = fmt.Sprintf("%s at %s", strings.Join(*hosts, " "), s.name)
 	}
 	return s
+}
+
+// hostMatchers are those of a route. The Caddyfile makes one for each site.
+func hostMatchers(route caddyhttp.Route) (found []*caddyhttp.MatchHost) {
+	for _, matcher := range slices.Concat(route.MatcherSets...) {
+		if hosts, ok := matcher.(*caddyhttp.MatchHost); ok {
+			found = append(found, hosts)
+		}
+	}
+	return found
 }
 
 // servedRoots are the roots of a site with a file_server, as far as they are known now.

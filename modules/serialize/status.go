@@ -199,12 +199,7 @@ func (s *Status) isNamed(r *http.Request) bool {
 	}
 	server, _ := r.Context().Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	return server != nil && slices.ContainsFunc(server.Routes, func(route caddyhttp.Route) bool {
-		return slices.ContainsFunc(route.MatcherSets, func(set caddyhttp.MatcherSet) bool {
-			return slices.ContainsFunc(set, func(matcher any) bool {
-				hosts, ok := matcher.(*caddyhttp.MatchHost)
-				return ok && hosts.Match(r)
-			})
-		})
+		return slices.ContainsFunc(hostMatchers(route), func(hosts *caddyhttp.MatchHost) bool { return hosts.Match(r) })
 	})
 }
 

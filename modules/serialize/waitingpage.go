@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -42,11 +43,10 @@ const leastHold = time.Second
 const pageStatuses = "200, 202, 429 or 503"
 
 func checkPageStatus(status int) error {
-	switch status {
-	case http.StatusOK, http.StatusAccepted, http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return nil
+	if !slices.Contains([]int{200, 202, 429, 503}, status) {
+		return fmt.Errorf("status %d: expected %s", status, pageStatuses)
 	}
-	return fmt.Errorf("status %d: expected %s", status, pageStatuses)
+	return nil
 }
 
 // provision applies the defaults, checks the settings and loads the page.

@@ -37,14 +37,7 @@ const (
 // absenceEnd is until when a turn waits that was offered at a moment, with so much left. The
 // browser is expected at another moment.
 func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
-	end, last := came.Add(max(left/2, leastAbsence)), came.Add(max(left, leastAbsence))
-	switch {
-	case expected.After(last):
-		return last
-	case expected.After(end):
-		return expected
-	}
-	return end
+	return came.Add(min(max(left/2, leastAbsence, expected.Sub(came)), max(left, leastAbsence)))
 }
 
 // left is what the turns of a client may still cost a queue.
