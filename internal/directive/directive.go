@@ -104,16 +104,12 @@ func OnText[T any](name, expected string, field func(T) *string) Subdirective[T]
 
 // OnSecret is OnText for a value of which errors show nothing.
 func OnSecret[T any](name, expected string, field func(T) *string) Subdirective[T] {
+	text := OnText(name, expected, field)
 	return On(name, func(settings T, d *caddyfile.Dispenser) error {
-		switch values := d.RemainingArgs(); {
-		case len(values) != 1:
-			return d.Errf("%s: found %d values; expected %s", name, len(values), expected)
-		case values[0] == "":
-			return d.Errf("%s: empty; expected %s", name, expected)
-		default:
-			*field(settings) = values[0]
-			return nil
+		if n := d.CountRemainingArgs(); n != 1 {
+			return d.Errf("%s: found %d values; expected %s", name, n, expected)
 		}
+		return text.parse(settings, d)
 	})
 }
 
