@@ -15,8 +15,8 @@ import (
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
 
-// Histories has clients of processes take turns under faults, by Jepsen's method, and has porcupine
-// judge what they have seen. No process is stopped, so two must never be inside at once.
+// Histories has clients of processes take turns under faults, by Jepsen's method, and
+// judges what they have seen. No process is stopped, so two must never be inside at once.
 type Histories struct {
 	TTL     time.Duration
 	Engines []*Engine // one a process

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/anishathalye/porcupine"
 )
 
 // History is who was inside a queue from when to when, on one clock.
@@ -61,58 +59,21 @@ func (h *History) Len() int {
 	return len(h.holds)
 }
 
-// lock is the state of porcupine's model: who holds the queue, and the greatest token so far.
-type lock struct{ holder, greatest uint64 }
-
-// operation is an entry or a leaving.
-type operation struct {
-	leaves bool
-	token  uint64
-}
-
-// lockModel is a lock that is taken by one at a time, in the order of tokens.
-var lockModel = porcupine.Model{
-	Init: func() any { return lock{} },
-	Step: func(state, input, _ any) (bool, any) {
-		l, op := state.(lock), input.(operation)
-		if op.leaves {
-			return l.holder == op.token, lock{0, l.greatest}
-		}
-		return l.holder == 0 && op.token > l.greatest, lock{op.token, op.token}
-	},
-}
-
-// Judge has porcupine look for an order of all entries and leavings in which at most one holds the
-// lock. An entry lies between the request and the arrival behind the queue. A leaving lies anywhere
-// after the hold has ended.
+// Judge looks for moments at which the turns can have begun and ended so that at most one was
+// inside, in the order of tokens. A turn begins between the request and the arrival behind the
+// queue, and ends at any time after its hold. The earliest moment for each is the best for all
+// that follow.
 func (h *History) Judge() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var operations []porcupine.Operation
-	for i, hold := range h.holds {
-		operations = append(operations, porcupine.Operation{
-			ClientId: hold.Client, Input: operation{false, hold.Token}, Call: int64(hold.Asked), Return: int64(hold.Came),
-		})
-		if hold.Went < math.MaxInt64 { // otherwise, it is still there
-			operations = append(operations, porcupine.Operation{
-				ClientId: len(h.holds) + i, Input: operation{true, hold.Token}, Call: int64(hold.Went), Return: math.MaxInt64,
-			})
+	holds := slices.SortedFunc(slices.Values(h.holds), func(a, b *Hold) int { return cmp.Compare(a.Token, b.Token) })
+	before, free := new(Hold), time.Duration(0)
+	for _, hold := range holds {
+		begins := max(free, hold.Asked)
+		if hold.Token == before.Token || begins > hold.Came {
+			return fmt.Errorf("in a history of %d turns, two were inside or out of order: %+v, then %+v", len(holds), *before, *hold)
 		}
-	}
-	if result := porcupine.CheckOperationsTimeout(lockModel, operations, time.Minute); result != porcupine.Ok {
-		return fmt.Errorf("porcupine: a history of %d turns is %s; %s", len(h.holds), result, h.suspectsLocked())
+		before, free = hold, max(begins, hold.Went)
 	}
 	return nil
-}
-
-// suspectsLocked names the first two holds, by their beginnings, of which one cannot follow the other.
-func (h *History) suspectsLocked() string {
-	holds := slices.Clone(h.holds)
-	slices.SortFunc(holds, func(a, b *Hold) int { return cmp.Compare(a.Came, b.Came) })
-	for i, hold := range holds[1:] {
-		if before := holds[i]; hold.Token <= before.Token || hold.Came < before.Went {
-			return fmt.Sprintf("%+v, then %+v", *before, *hold)
-		}
-	}
-	return "no two neighbours"
 }
