@@ -3,13 +3,10 @@
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
 // After hold_timeout, the request inside is cancelled. The turn ends when it has
@@ -63,26 +60,6 @@ func TestNextAfterHoldTimeout(t *testing.T) {
 		c.get("/?name=next").Want(t, http.StatusOK)
 		c.WantOrder("holder", "next")
 		c.awaitTickets(0)
-	}
-}
-
-// A queue that passes everything on, inside one that keeps it: whichever turn is revoked, the
-// client has got nothing, and gets 504. Bug: it got a part, and 200, when the inner one was.
-func TestHoldTimeoutInNestedQueues(t *testing.T) {
-	t.Parallel()
-	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write(make([]byte, 5000))
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
-	}))
-	const queue = "serialize {\npath {$DIR}\nprefix %s_\n%s\n}\n"
-	for outer, inner := range map[string]string{"": "hold_timeout 500ms", "hold_timeout 500ms": ""} {
-		for _, between := range []string{"", "encode {\nminimum_length 1\n}\n"} {
-			site := fmt.Sprintf(queue, "outer", outer) + between + fmt.Sprintf(queue, "inner", "response_buffer 0\n"+inner)
-			c := start(t, setup{env: map[string]string{"UPSTREAM": upstream}, site: "route {\n" + site + "reverse_proxy {$UPSTREAM}\n}"})
-			c.get("/", "Accept-Encoding", "gzip").Want(t, http.StatusGatewayTimeout)
-			c.awaitTickets(0)
-		}
 	}
 }
 

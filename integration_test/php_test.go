@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -85,41 +84,6 @@ func TestPHPWorksOn(t *testing.T) {
 			})
 		}
 	}
-}
-
-// PHP gets a body that came in chunks, with its length, also from error routes. Bug: beyond
-// 4 KiB, it answered 411.
-func TestPHPGetsChunkedBodies(t *testing.T) {
-	t.Parallel()
-	root, socket := testcaddy.ServePHP(t, map[string]string{
-		"length.php": `<?php echo $_SERVER["CONTENT_LENGTH"], " ", strlen(file_get_contents("php://input"));`,
-	})
-	c := start(t, setup{tls: true, env: map[string]string{"PHP": socket, "ROOT": root}, site: `
-		root {$ROOT}
-		serialize {
-			path {$DIR}
-			buffer 16KiB 1MiB
-		}
-		error /error/* 418
-		php_fastcgi unix/{$PHP}
-		handle_errors {
-			rewrite /length.php
-			php_fastcgi unix/{$PHP}
-		}`})
-	allVersions(t, func(t *testing.T, client *http.Client) {
-		for _, path := range []string{"/length.php", "/error/"} {
-			for _, size := range []int{0, 10, 10_000, 100_000} {
-				reader := iotest.HalfReader(strings.NewReader(strings.Repeat("x", size))) // hides the length
-				r := doContext(t.Context(), client, "POST", c.url+path, reader).Want(t, http.StatusOK)
-				if want := fmt.Sprint(size, " ", size); r.Text != want {
-					t.Errorf("%s: PHP got %q, want %q", path, r.Text, want)
-				}
-			}
-		}
-		if text := doContext(t.Context(), client, "GET", c.url+"/length.php", http.NoBody).Want(t, http.StatusOK).Text; text != "0 0" {
-			t.Errorf("PHP got %q with a GET", text)
-		}
-	})
 }
 
 // A script that is ended by read_timeout leaves a warning. Bug: where error routes answered, it

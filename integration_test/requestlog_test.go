@@ -5,7 +5,6 @@ package integration_test
 import (
 	"maps"
 	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -126,40 +125,5 @@ func TestLogOfRefusals(t *testing.T) {
 	c.wantServed(waiter)
 	if cut := c.awaitEntryOf("left after its turn was revoked"); cut["level"] != "warn" || cut["txid"] == nil || cut["queue"] != "a_" {
 		t.Errorf("the eviction is %v", cut)
-	}
-}
-
-// Each refusal is also a line of Caddy's own error log, beside the handler's one line a
-// second, unless it is answered before. TestStormOfRefusals shows how to silence it.
-func TestErrorLogOfRefusals(t *testing.T) {
-	t.Parallel()
-	const refusals = 20
-	for name, test := range map[string]struct {
-		options, more string
-		lines         int
-	}{
-		"as it is":             {lines: refusals},
-		"error code below 500": {options: "error_code 429"},
-		"error_response":       {options: "error_response text/plain busy"},
-		"handle_errors":        {more: "\nhandle_errors {\nrespond busy 503\n}"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{site: behindQueue("queue_length 1\n"+test.options) + test.more})
-			c.holder(t)
-			c.waiter("waiter", 2)
-			for range refusals {
-				if a := c.get("/"); a.StatusCode < 400 {
-					t.Fatalf("a request too many got %d", a.StatusCode)
-				}
-			}
-			lines := func() int {
-				return len(c.Log.All(func(e entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.error") }))
-			}
-			wait.Until(t, "the error log has its lines", func() bool { return lines() >= test.lines })
-			if got := lines(); got > test.lines || len(c.Log.Entries("refused")) == 0 {
-				t.Errorf("%d lines of the error log, expected %d, and %d of the handler", got, test.lines, len(c.Log.Entries("refused")))
-			}
-		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -146,28 +145,6 @@ func TestStorageFails(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A lock directory that is removed while no request is inside is made again. If it is
-// replaced while one is, nobody enters before that request has left.
-func TestDirectoryReplaced(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "")
-	for range 3 {
-		check(t, os.RemoveAll(c.dir))
-		c.get("/").Want(t, http.StatusOK)
-	}
-	holder := c.holder(t)
-	old := c.dir + ".old"
-	check(t, os.Rename(c.dir, old))
-	t.Cleanup(func() { check(t, os.RemoveAll(old)) })
-	check(t, os.Mkdir(c.dir, 0o755))
-	next := c.getting("/?name=next")
-	wantNoAnswer(t, next, 500*time.Millisecond)
-	c.release(holder)
-	c.wantServed(next)
-	c.WantAlone()
-	c.awaitTickets(0)
 }
 
 // Bug: requests that were inside one queue waited for themselves at another one of the directory

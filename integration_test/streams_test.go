@@ -33,13 +33,7 @@ func TestStreamEndsWithItsClient(t *testing.T) {
 	allVersions(t, func(t *testing.T, client *http.Client) {
 		c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: serialized})
 		for _, kind := range []string{
-			"field=Content-Type&value=text/event-stream", "field=Content-Type&value=application/x-ndjson",
-			"field=Content-Type&value=application/grpc", "field=Content-Type&value=multipart/x-mixed-replace",
-			"field=Content-Type&value=application/ndjson", "field=Content-Type&value=application/jsonl",
-			"field=Content-Type&value=application/x-jsonlines", "field=Content-Type&value=application/json-seq",
-			"field=Content-Type&value=application/stream%2Bjson%3Bcharset=utf-8", "field=Content-Type&value=Application/Connect%2Bproto",
-			"field=Content-Type&value=application/vnd.amazon.eventstream",
-			"field=Incremental&value=?1", "field=X-Accel-Buffering&value=no",
+			"field=Content-Type&value=text/event-stream", "field=Content-Type&value=application/grpc", "field=X-Accel-Buffering&value=no",
 		} {
 			resp, err := client.Get(c.url + "?" + kind)
 			check(t, err)

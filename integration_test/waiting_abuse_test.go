@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -100,40 +99,3 @@ func TestWaitingPageStatus(t *testing.T) {
 	b.awaitTurn("mine")
 	b.opens("mine").Want(t, http.StatusOK)
 }
-
-// After many queues, one after the other, a browser has none of our cookies, and none has
-// reached the upstream.
-func TestWaitingInManyQueuesInBrowser(t *testing.T) {
-	t.Parallel()
-	for _, tls := range []bool{false, true} {
-		t.Run(fmt.Sprint("tls ", tls), func(t *testing.T) {
-			t.Parallel()
-			site := strings.Replace(waitingSite("after 0", ""), "prefix a_", "prefix doc_{query.doc}_", 1)
-			c := start(t, setup{tls: tls, site: site})
-			b := openPage(t)
-			b.call("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true}, nil)
-			for i := range queuesInBrowser {
-				holder := fmt.Sprintf("holder%d&doc=%d", i, i)
-				answer := c.send("POST", "gate&name="+holder)
-				c.AwaitEntry(fmt.Sprint("holder", i))
-				mine := fmt.Sprint("mine", i)
-				b.goTo(fmt.Sprintf("%s/%s?doc=%d", c.url, mine, i))
-				b.until(placeIs("You are next."))
-				c.Open(fmt.Sprint("holder", i))
-				<-answer
-				b.until(served(mine))
-				b.run("document.cookie = 'session=1'", nil)
-				if cookie := c.Hit(mine).Header.Get("Cookie"); strings.Contains(cookie, "orderly") || i > 0 && cookie != "session=1" {
-					t.Fatalf("queue %d: the upstream sees the cookies %q", i, cookie)
-				}
-			}
-			var has struct{ Cookies []struct{ Name string } }
-			b.call("Network.getCookies", nil, &has)
-			if len(has.Cookies) != 1 || has.Cookies[0].Name != "session" {
-				t.Errorf("after %d queues, the browser has %v", queuesInBrowser, has.Cookies)
-			}
-		})
-	}
-}
-
-const queuesInBrowser = 10

@@ -173,20 +173,6 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	c.awaitTickets(0)
 }
 
-// Without JavaScript, the page reloads by itself until the turn has come.
-func TestWaitingWithoutJavaScript(t *testing.T) {
-	t.Parallel()
-	c, leave := busySite(t, "after 0\nhold 6s", "")
-	b := openPage(t)
-	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": true}, nil)
-	b.goTo(c.url + "/mine")
-	b.until(placeIs("You are next."))
-	time.Sleep(8 * time.Second) // longer than hold
-	c.awaitTickets(2)
-	leave()
-	b.until(served("mine"))
-}
-
 // The page is correct on every screen and in every direction, and axe finds nothing.
 func TestWaitingOnScreens(t *testing.T) {
 	t.Parallel()

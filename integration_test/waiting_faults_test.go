@@ -74,20 +74,6 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	b.isServed("mine")
 }
 
-// A restart loses the places: the browser starts anew.
-func TestWaitingPlacesAreLostByRestart(t *testing.T) {
-	t.Parallel()
-	c, _ := busySite(t, "after 0", "")
-	b := newVisitor(c)
-	b.waits("mine")
-	c.Kill()
-	b.c = c.another()
-	leave := b.c.occupy("after")
-	b.waits("mine")
-	leave()
-	b.isServed("mine")
-}
-
 // A ticket taken under a rule for several holders is of no use for a turn that must be
 // exclusive. A stricter ticket is good wherever more may be inside.
 func TestWaitingTicketOfAnotherRule(t *testing.T) {

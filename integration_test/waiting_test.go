@@ -346,7 +346,11 @@ func TestWaitingOverTLS(t *testing.T) {
 		}
 		c.release(holder)
 		b.awaitTurn("mine")
-		b.opens("mine").Want(t, http.StatusOK)
+		// Browsers remove it only by a cookie that has the same marks.
+		cookie = b.opens("mine").Want(t, http.StatusOK).Header.Get("Set-Cookie")
+		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
+			t.Errorf("when it is served, cookie %s; expected %s", cookie, want)
+		}
 		c.WantOrder("holder", "mine")
 	})
 }

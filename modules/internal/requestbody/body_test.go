@@ -2,6 +2,7 @@ package requestbody
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -69,6 +70,10 @@ func TestOneByteTooMany(t *testing.T) {
 			}
 			if got, readErr := io.ReadAll(r.Body); readErr != err || err == nil && string(got) != text {
 				t.Errorf("%v, %d bytes: a handler reads %d bytes, %v", limits, size, len(got), readErr)
+			}
+			// Bug: without the field, PHP got the length of no body that came in chunks, and answered 411.
+			if got := r.Header.Get("Content-Length"); err == nil && got != fmt.Sprint(size) {
+				t.Errorf("%v, %d bytes: the length is %q", limits, size, got)
 			}
 			b.Free()
 		}
