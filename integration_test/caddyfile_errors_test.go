@@ -60,6 +60,8 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"", `serialize on`, `serialize: unexpected argument "on"; expected off, or a block`},
 		{"", `serialize off now`, `serialize: unexpected argument "now"; expected a block`},
 		{"serialize off", `timeout 10s`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
+		{"serialize_status /queues", `controls http://queues.example/`, `controls http://queues.example/: expected names of hosts, such as status.example.com`},
+		{"serialize_status /queues", `controls off`, `controls off: expected names of hosts, such as status.example.com`},
 		{"serialize_status /queues", `refresh 1s`, `serialize_status: unknown subdirective "refresh"; expected controls`},
 		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, shared_methods, hold_timeout, on_disconnect, buffer, response_buffer, waiting_page, dry_run, engine`},
 		{"serialize", `shared_methods "G{T"`, `shared_methods: "G{T" is not a request method; expected names such as GET, separated by spaces or commas`},

@@ -138,13 +138,17 @@ func TestLoadWarnings(t *testing.T) {
 // use stays. Bug: it left directories, and fifteen series of metrics for each line.
 func TestRejectedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	const lines = "serialize {\n path {$DIR}/a/b\n prefix rejected_\n}\nserialize {\n path {$DIR}/used\n}\n"
-	dir := testcaddy.TempDir(t)
+	const lines = "serialize {\n path {$DIR}/a/b\n prefix rejected_\n}\nserialize {\n path {$PUBLIC}\n}\nserialize {\n path {$DIR}/used\n}\n"
+	dir, public := testcaddy.TempDir(t), testcaddy.TempDir(t)
+	check(t, os.Chmod(public, 0o777|os.ModeSticky)) // this user gets a directory there
 	testcaddy.WriteFile(t, filepath.Join(dir, "file"), "")
-	bad := lines + "serialize {\n path {$DIR}/file\n}\nrespond hello"
+	bad := strings.Replace(lines, "{$PUBLIC}", public, 1) + "serialize {\n path {$DIR}/file\n}\nrespond hello"
 	startInVain(t, setup{dir: dir, site: bad})
 	if names := fileNames(t, dir); len(names) != 1 {
 		t.Errorf("a start left %q", names)
+	}
+	if names := fileNames(t, public); len(names) > 0 {
+		t.Errorf("a start left %q where everybody may write", names)
 	}
 	c := start(t, setup{dir: dir, global: "metrics", site: "serialize {\n path {$DIR}/used\n}\nrespond hello"})
 	if err := c.reload(setup{global: "metrics", site: bad}); err == nil {

@@ -127,7 +127,7 @@ func TestStatusControlsOnlyUnderItsNames(t *testing.T) {
 		_, ports[i], _ = net.SplitHostPort(testcaddy.ReserveAddr(t))
 	}
 	start(t, setup{site: "respond ok", more: "http://:" + ports[0] + site("controls") +
-		"http://:" + ports[1] + site("controls queues.example 10.0.0.7") +
+		"http://:" + ports[1] + site("controls queues.example:8092 10.0.0.7") +
 		"http://shop.example:" + ports[2] + ", http://*.tenants.example:" + ports[2] + site("controls") +
 		"https://localhost:" + ports[3] + " {\ntls {$CERTIFICATE} {$KEY}\nserialize_status {\ncontrols\n}\n}\n"})
 	const named = 404 // for a queue that is not there

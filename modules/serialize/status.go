@@ -66,8 +66,12 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
 		s.Controls, s.Hosts = true, nil
-		for _, host := range d.RemainingArgs() { // an IPv6 address may have brackets, as in a URL
-			s.Hosts = append(s.Hosts, strings.TrimSuffix(strings.TrimPrefix(host, "["), "]"))
+		for _, arg := range d.RemainingArgs() {
+			host := (&url.URL{Host: arg}).Hostname() // without a port, and the brackets of an IPv6 address
+			if host == "off" || host == "*" || strings.Contains(host, "/") {
+				return d.Errf("controls %s: expected names of hosts, such as status.example.com", arg)
+			}
+			s.Hosts = append(s.Hosts, host)
 		}
 		return nil
 	})

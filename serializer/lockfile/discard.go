@@ -29,7 +29,7 @@ func missing(path string) (paths []string) {
 // removeMade removes what Open has made, up to the first directory that is not empty.
 func (s *Store) removeMade() {
 	for _, path := range s.made {
-		if os.Remove(path) != nil {
+		if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 			return
 		}
 	}

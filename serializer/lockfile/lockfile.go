@@ -5,7 +5,9 @@ package lockfile
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"path/filepath"
 	"sync"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
@@ -102,11 +105,17 @@ func Open(path string, o Options) (*Store, error) {
 		nudge:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
-	s.made = missing(path)
+	s.made = missing(dir.OwnIn(path))
 	d, err := s.openDirectory()
+	for tries := 0; errors.Is(err, fs.ErrNotExist) && tries < 10; tries++ { // a process may be discarding it
+		d, err = s.openDirectory()
+	}
 	if err != nil {
 		s.removeMade()
 		return nil, err
+	}
+	if own := dir.OwnIn(path); d.sys.Path() != own && len(s.made) > 0 {
+		s.made = s.made[1:] // it is not needed
 	}
 	s.current.Store(d)
 	return s, nil

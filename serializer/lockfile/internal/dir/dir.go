@@ -99,6 +99,11 @@ func refuseNetwork(path string) error {
 		"use a local directory, or an engine for several machines, such as etcd", kind)
 }
 
+// OwnIn is the path of this user's own directory in one that everybody may write to.
+func OwnIn(path string) string {
+	return filepath.Join(path, "orderly-"+strconv.Itoa(os.Geteuid()))
+}
+
 // openOwn opens this user's own directory in one that everybody may write to, which it closes.
 // Users may exchange what is at a path at any moment. So everything is done to what is open, and
 // no link is followed.
@@ -107,10 +112,8 @@ func (d *Dir) openOwn() (*Dir, error) {
 	if d.info.mode&unix.S_ISVTX == 0 {
 		return nil, errors.New("everybody may write there, and may replace the directories of others; set its sticky bit (chmod +t), or choose another directory")
 	}
-	user := os.Geteuid()
-	name := "orderly-" + strconv.Itoa(user)
-	path := filepath.Join(d.path, name)
-	if err := unix.Mkdirat(d.fd, name, 0o700); err != nil && err != unix.EEXIST {
+	user, path := os.Geteuid(), OwnIn(d.path)
+	if err := unix.Mkdirat(d.fd, filepath.Base(path), 0o700); err != nil && err != unix.EEXIST {
 		return nil, &os.PathError{Op: "mkdir", Path: path, Err: err}
 	}
 	own, err := open(d.fd, path)

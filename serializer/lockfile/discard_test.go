@@ -1,0 +1,47 @@
+//go:build unix && !aix && !solaris
+
+package lockfile
+
+import (
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Bug: while one process discarded the directory of a rejected configuration, another process
+// could not open it: the directory was gone before its guard was made.
+func TestOpenWhileOthersDiscard(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "queues", "new")
+	var discarding sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		discarding.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				s, err := Open(path, Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				s.Discard()
+				_ = s.Close()
+			}
+		})
+	}
+	for range 100 {
+		s, err := Open(path, Options{})
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		s.Discard()
+		_ = s.Close()
+	}
+	close(stop)
+	discarding.Wait()
+}
