@@ -73,8 +73,6 @@ func TestDryRun(t *testing.T) {
 func TestDryRunRules(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, options, methods, wait string }{ // how many would have waited
-		{"alone", "", "GET GET GET", "2"},                                                     //nolint:dupword // requests
-		{"two at once", "concurrency 2", "GET GET GET", "1"},                                  //nolint:dupword // requests
 		{"readers", "shared_methods GET", "GET GET GET", "0"},                                 //nolint:dupword // requests
 		{"two readers at once", "shared_methods GET\nconcurrency 2", "GET GET GET", "1"},      //nolint:dupword // requests
 		{"a writer behind readers", "shared_methods GET\nconcurrency 4", "GET GET POST", "1"}, //nolint:dupword // requests

@@ -25,16 +25,11 @@ type edgeHistory struct {
 	c       *edgeCase
 	answers map[string]*edgeAnswer // by request
 	hits    []*edgeHit
-	found   []*violation
+	found   []string // broken promises
 }
 
-// violation is a broken promise.
-type violation struct{ kind, text string }
-
-func (v *violation) String() string { return v.kind + ": " + v.text }
-
 func (h *edgeHistory) violated(kind, format string, args ...any) {
-	h.found = append(h.found, &violation{kind, fmt.Sprintf(format, args...)})
+	h.found = append(h.found, kind+": "+fmt.Sprintf(format, args...))
 }
 
 // edgeSpan is a hit with the turns that it is part of.

@@ -46,7 +46,7 @@ func (b *edgeBench) load(c *edgeCase, dir string, round int) error {
 }
 
 // run runs a case and returns the promises that were broken.
-func (b *edgeBench) run(c *edgeCase) ([]*violation, error) {
+func (b *edgeBench) run(c *edgeCase) ([]string, error) {
 	b.cases++
 	dir := filepath.Join(b.root, fmt.Sprint(b.cases))
 	if err := errors.Join(os.Mkdir(dir, 0o755), b.load(c, dir, 0)); err != nil {

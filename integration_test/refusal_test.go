@@ -88,7 +88,6 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 	for name, test := range map[string]struct{ option, site, more, body string }{
 		"by timeout":      {option: waits, site: refusing + "\nhandle_errors {\n" + refusing + "\n}"},
 		"by a full queue": {option: full, site: behindQueue(full) + "\nhandle_errors {\n" + behindQueue(full) + "\n}"},
-		"other settings":  {option: waits, site: refusing + "\nhandle_errors {\n" + patient + "\n}"},
 		"with an answer of its own": {option: waits, body: "busy",
 			site: refusing + "\nhandle_errors {\n" + behindQueue("error_code 429\nerror_response text/plain busy") + "\n}"},
 		"after a rewrite": {option: waits,
