@@ -71,7 +71,7 @@ func TestCallNumbersWithoutStorage(t *testing.T) {
 		t.Errorf("got %q and txid %q, want no call number, and a txid", number, txid)
 	}
 	c.awaitEntry("the log says why", func(e entry) bool {
-		return strings.Contains(e.Text("msg"), "requests get no call number") && strings.Contains(e.Text("error"), "spilled coffee")
+		return strings.Contains(e.Text("msg"), "requests get no call number") && strings.Contains(e.Text("error"), next+": it is damaged")
 	})
 	check(t, os.Remove(next))
 	wait.Until(t, "there are numbers again", func() bool { return !strings.HasPrefix(c.ask(), "|") })
