@@ -16,7 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -56,10 +56,10 @@ func adminError(status int, err error) error { return caddy.APIError{HTTPStatus:
 func namesOf(queue string) map[*sharedEngine]string {
 	all, byPath := make(map[*sharedEngine]string), make(map[*sharedEngine]string)
 	for _, e := range registered.openEngines() {
-		all[e] = queueapi.Name(queue)
+		all[e] = queueview.Name(queue)
 		for _, path := range []string{e.Path(), e.directory, realPath(e.directory)} {
 			if prefix, ok := strings.CutPrefix(queue, path+"/"); ok {
-				byPath[e] = queueapi.Name(prefix)
+				byPath[e] = queueview.Name(prefix)
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func findQueue(ctx context.Context, names map[*sharedEngine]string, queue, token
 	if failed != "" {
 		return nil, nil, adminError(http.StatusInternalServerError, fmt.Errorf("looking for %s: %s", what, failed))
 	}
-	return nil, nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueapi.Path))
+	return nil, nil, adminError(http.StatusNotFound, fmt.Errorf("this process has no %s; %s lists what it has", what, queueview.Path))
 }
 
 // actionPatience is how long an engine may take, the owner of a ticket to evict it, and its
@@ -122,9 +122,9 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	result := "evicted; its request is refused"
 	switch {
 	case errors.Is(err, serializer.ErrInside):
-		row := queueapi.Rows(time.Now(), []serializer.TicketState{*t})[0]
+		row := queueview.Rows(time.Now(), []serializer.TicketState{*t})[0]
 		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; an eviction cancels a request in the middle of its work, and removes the file of another program, which works on",
-			t.Token, queueapi.Known(row.About, row.From, row.TXID, row.Owner)))
+			t.Token, queueview.Known(row.About, row.From, row.TXID, row.Owner)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -136,11 +136,11 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 		result = "its file was removed; the program that made it may still be at work"
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
-			queueapi.FastCGIText
+			queueview.FastCGIText
 	case t.State == serializer.StateInside:
 		result = "evicted; its request was cancelled and has returned, so the next may enter"
 	}
-	return queueapi.Eviction{TicketState: *t, Result: result}, nil
+	return queueview.Eviction{TicketState: *t, Result: result}, nil
 }
 
 // awaitEviction returns when a ticket has left its queue, or when ctx is done: then with the
@@ -162,7 +162,7 @@ const shortestPause = 10 * time.Millisecond
 
 // pause pauses queues for a while; 0 is until they are resumed.
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
-	text, until := cmp.Or(query.Get("for"), queueapi.DefaultPause), time.Time{}
+	text, until := cmp.Or(query.Get("for"), queueview.DefaultPause), time.Time{}
 	length, err := caddy.ParseDuration(text)
 	if err != nil || length < shortestPause && (length != 0 || strings.ContainsAny(text, "123456789")) { // 0.1ns is 0, too
 		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
@@ -185,14 +185,14 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 	engines := slices.DeleteFunc(registered.openEngines(), func(e *sharedEngine) bool { return !e.mayHave(names[e], listed) })
 	if len(engines) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
-			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueapi.Path))
+			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueview.Path))
 	}
 	failed := make(chan error, len(engines))
-	changed := askAll(engines, func(e *sharedEngine) queueapi.Paused {
+	changed := askAll(engines, func(e *sharedEngine) queueview.Paused {
 		if err := do(e, names[e]); err != nil {
 			failed <- fmt.Errorf("queue %q in %s: %w", names[e], e.Path(), err)
 		}
-		return queueapi.Paused{Path: e.Path(), Prefix: names[e], PausedUntil: e.PausedUntil(names[e])}
+		return queueview.Paused{Path: e.Path(), Prefix: names[e], PausedUntil: e.PausedUntil(names[e])}
 	})
 	if len(failed) > 0 {
 		return nil, adminError(http.StatusInternalServerError, <-failed)
@@ -204,5 +204,5 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
 func (e *sharedEngine) mayHave(name string, listed func() []*listedQueue) bool {
 	isListed := func(q *listedQueue) bool { return q.engine == e && serializer.Matches(name, q.Prefix) }
-	return name != "" && !queueapi.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(listed(), isListed))
+	return name != "" && !queueview.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(listed(), isListed))
 }

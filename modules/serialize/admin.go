@@ -11,7 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 // AdminAPI shows the queues of this process in Caddy's admin API, evicts tickets from
@@ -42,9 +42,9 @@ func (AdminAPI) CaddyModule() caddy.ModuleInfo {
 
 // Routes implements [caddy.AdminRouter].
 func (AdminAPI) Routes() []caddy.AdminRoute {
-	const one = queueapi.Path + "/{queue}"
+	const one = queueview.Path + "/{queue}"
 	return []caddy.AdminRoute{
-		{Pattern: "GET " + queueapi.Path, Handler: caddy.AdminHandlerFunc(serveQueues)},
+		{Pattern: "GET " + queueview.Path, Handler: caddy.AdminHandlerFunc(serveQueues)},
 		{Pattern: "GET " + one, Handler: caddy.AdminHandlerFunc(serveQueue)},
 		{Pattern: "DELETE " + one + "/{token}", Handler: serveAction("evict")},
 		{Pattern: "POST " + one + "/pause", Handler: serveAction("pause")},

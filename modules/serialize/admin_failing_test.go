@@ -14,7 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
@@ -161,6 +161,6 @@ func ask(t *testing.T, method, path string) (status int, text string) {
 		})
 	}
 	w := httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, queueapi.Path+path, nil))
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, queueview.Path+path, nil))
 	return w.Code, w.Body.String()
 }

@@ -7,14 +7,14 @@ import (
 	"slices"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
-	queueapi.Queue
+	queueview.Queue
 	engine *sharedEngine // that can read it, if one can
 }
 
@@ -76,7 +76,7 @@ func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
 	for _, state := range states {
 		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.covers(state.Prefix) })
 		usage := usageOf(handlers)
-		q := &listedQueue{queueapi.Queue{QueueState: state, QueueLength: usage.queueLength, DryRun: usage.dryRun}, e}
+		q := &listedQueue{queueview.Queue{QueueState: state, QueueLength: usage.queueLength, DryRun: usage.dryRun}, e}
 		q.Path = e.Path()
 		if len(handlers) > 0 {
 			q.Limit = usage.limit
@@ -106,7 +106,7 @@ func addRequest(t *serializer.TicketState) {
 	}
 	r := t.Requester.Request()
 	for _, text := range r.Texts() {
-		*text = command.Printable(queueapi.Cut(*text, maxRequestText))
+		*text = command.Printable(queueview.Cut(*text, maxRequestText))
 	}
 	t.Request = &r
 }

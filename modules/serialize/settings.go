@@ -14,8 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -265,7 +265,7 @@ func checkPrefix(prefix string) error {
 	case prefix == "":
 		return errors.New("prefix: expected a text; leave prefix out for " + defaultPrefix)
 	// A placeholder may have a slash, as {http.request.remote.host/32,64}; values are escaped.
-	case strings.ContainsAny(queueapi.Placeholder.ReplaceAllString(prefix, ""), `/\`):
+	case strings.ContainsAny(queueview.Placeholder.ReplaceAllString(prefix, ""), `/\`):
 		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)
 	case serializer.AmbiguousQueueName(prefix):
 		return fmt.Errorf("prefix %q: it must not end in four zeros and a digit, for that is how timestamps start", prefix)

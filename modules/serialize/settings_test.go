@@ -34,7 +34,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 
 // The comments of the fields, which Caddy's site shows, say the defaults of the table.
 func TestDefaultsInComments(t *testing.T) {
-	text, err := os.ReadFile("config.go")
+	text, err := os.ReadFile("handler.go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestDefaultsInComments(t *testing.T) {
 	for _, s := range settings {
 		found := regexp.MustCompile("Default: ([^.;]+)[^/\n]*\n[^/\n]*json:\"" + s.name + ",").FindStringSubmatch(plain.Replace(string(text)))
 		if found == nil || !strings.HasPrefix(plain.Replace(s.usual), found[1]) {
-			t.Errorf("config.go says of %s: %q; the default is %s", s.name, found, s.usual)
+			t.Errorf("handler.go says of %s: %q; the default is %s", s.name, found, s.usual)
 		}
 	}
 }
@@ -63,7 +63,7 @@ func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 	placeholders := slices.Sorted(slices.Values(find("internal/telemetry/placeholders.go", `name == "(\w+)"`)))
 	reasons := slices.Sorted(slices.Values(find("../../serializer/refusal.go", `Reason = "(\w+)"`)))
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "gone" }) // nobody is there to see it
-	for _, file := range []string{"config.go", "../../docs/directives.md"} {
+	for _, file := range []string{"handler.go", "../../docs/directives.md"} {
 		if got := slices.Sorted(slices.Values(find(file, "`{http\\.serialize\\.(\\w+)}` \\|"))); !slices.Equal(got, placeholders) {
 			t.Errorf("%s has the placeholders %v; there are %v", file, got, placeholders)
 		}

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -140,7 +140,7 @@ func (s *knownPrefix) sumRow(now time.Time) *statuspage.Queue {
 	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
 		Sum: true, OldestWaiting: s.Waits.Oldest(now),
-		Queue: queueapi.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
+		Queue: queueview.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
 			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},
 	}

@@ -17,7 +17,7 @@ import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 // patience is how long a Caddy may take to answer. One that was stopped takes connections
@@ -47,7 +47,7 @@ func (r *run) ask(method, path string, answer any) error {
 	if err := body.Decode(&says); err != nil || says.Error == "" {
 		return fmt.Errorf("what is at %s is no admin API, or was built without serialize: status %d; --address names another", address, resp.StatusCode)
 	}
-	text := strings.Replace(says.Error, "; "+queueapi.Path+" lists", "; caddy serialize queues lists", 1)
+	text := strings.Replace(says.Error, "; "+queueview.Path+" lists", "; caddy serialize queues lists", 1)
 	return &failure{complain("the Caddy at %s says: %s", address, text), exitCodes[resp.StatusCode]}
 }
 

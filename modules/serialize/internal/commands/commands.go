@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 const (
@@ -115,7 +115,7 @@ Waiting requests keep their places, and their timeouts keep running.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_*" --for 0`,
 	}).Flags()
-	flags.StringVar(&r.length, "for", queueapi.DefaultPause, "How long the pause lasts; 0 means until it is resumed")
+	flags.StringVar(&r.length, "for", queueview.DefaultPause, "How long the pause lasts; 0 means until it is resumed")
 	flags.BoolVar(&r.wait, "wait", false, "Wait until no request has been inside for half a second")
 
 	add(resume, &cobra.Command{
@@ -141,12 +141,12 @@ func (r *run) act(method, action string, answer any) error {
 	if r.prefix == "" {
 		return errors.New("--prefix: expected the prefix of a queue")
 	}
-	return r.ask(method, queueapi.Path+"/"+url.PathEscape(r.queue())+"/"+action, answer)
+	return r.ask(method, queueview.Path+"/"+url.PathEscape(r.queue())+"/"+action, answer)
 }
 
 // queues lists the queues that the flags name. The error is about all that cannot be read.
-func (r *run) queues() (queues []queueapi.Queue, err error) {
-	if err := r.ask(http.MethodGet, queueapi.Path+"?queue="+url.QueryEscape(r.queue()), &queues); err != nil {
+func (r *run) queues() (queues []queueview.Queue, err error) {
+	if err := r.ask(http.MethodGet, queueview.Path+"?queue="+url.QueryEscape(r.queue()), &queues); err != nil {
 		return nil, err
 	}
 	for _, q := range queues {
@@ -174,7 +174,7 @@ func list(r *run, _ []string) error {
 }
 
 func evict(r *run, args []string) error {
-	var evicted queueapi.Eviction
+	var evicted queueview.Eviction
 	token, care := url.PathEscape(args[0]), "?careful"
 	if r.force {
 		care = ""
@@ -204,12 +204,12 @@ func (r *run) confirmed(why error) bool {
 }
 
 func pause(r *run, _ []string) error {
-	var changed []queueapi.Paused
+	var changed []queueview.Paused
 	err := r.act(http.MethodPost, "pause?for="+url.QueryEscape(r.length), &changed)
 	for _, q := range changed {
 		text := "the pause has ended"
 		if q.PausedUntil != nil {
-			text = "paused " + queueapi.UntilText(*q.PausedUntil)
+			text = "paused " + queueview.UntilText(*q.PausedUntil)
 		}
 		r.say("%s in %s: %s", q.Prefix, q.Path, text)
 	}
@@ -220,7 +220,7 @@ func pause(r *run, _ []string) error {
 }
 
 func resume(r *run, _ []string) error {
-	var changed []queueapi.Paused
+	var changed []queueview.Paused
 	err := r.act(http.MethodPost, "resume", &changed)
 	for _, q := range changed {
 		if q.PausedUntil == nil {
@@ -228,7 +228,7 @@ func resume(r *run, _ []string) error {
 			continue
 		}
 		err = errors.Join(err, complain("%s in %s: still paused %s, by a pause of several queues; caddy serialize queues lists it",
-			q.Prefix, q.Path, queueapi.UntilText(*q.PausedUntil)))
+			q.Prefix, q.Path, queueview.UntilText(*q.PausedUntil)))
 	}
 	return err
 }
@@ -254,9 +254,9 @@ func (r *run) awaitEmpty() error {
 		switch {
 		case err != nil:
 			return fmt.Errorf("waiting until nobody is inside %s: %w; the pause goes on", r.prefix, err)
-		case len(queues) == 0 || slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.PausedUntil == nil }):
+		case len(queues) == 0 || slices.ContainsFunc(queues, func(q queueview.Queue) bool { return q.PausedUntil == nil }):
 			return &failure{fmt.Errorf("waiting until nobody is inside %s: the pause has ended", r.prefix), exitPauseEnded}
-		case slices.ContainsFunc(queues, func(q queueapi.Queue) bool { return q.Inside > 0 }):
+		case slices.ContainsFunc(queues, func(q queueview.Queue) bool { return q.Inside > 0 }):
 			empty = time.Now()
 		}
 	}

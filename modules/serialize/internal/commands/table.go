@@ -9,12 +9,12 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 // writeTables writes queues for people: a line each, and its tickets. What is not known is a
 // dash.
-func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
+func writeTables(w io.Writer, queues []queueview.Queue, now time.Time) {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for i, q := range queues {
 		if q.Error != "" {
@@ -28,13 +28,13 @@ func writeTables(w io.Writer, queues []queueapi.Queue, now time.Time) {
 			limit = fmt.Sprintf(" of %d", q.Limit)
 		}
 		if q.PausedUntil != nil {
-			paused = ", paused " + queueapi.UntilText(*q.PausedUntil)
+			paused = ", paused " + queueview.UntilText(*q.PausedUntil)
 		}
 		fmt.Fprintln(table, command.Printable(fmt.Sprintf("%s  in %s  inside %d%s, waiting %d%s", q.Prefix, q.Path, q.Inside, limit, q.Waiting, paused)))
 		if len(q.Tickets) > 0 {
 			fmt.Fprintln(table, "PLACE\tSTATE\tTOKEN\tWAIT\tHOLD\tCLIENT\tREQUEST\tTXID\tOWNER\tALIVE")
 		}
-		for _, t := range queueapi.Rows(now, q.Tickets) {
+		for _, t := range queueview.Rows(now, q.Tickets) {
 			alive := "?"
 			if t.Alive != nil {
 				alive = map[bool]string{true: "yes", false: "no"}[*t.Alive]

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -16,14 +16,14 @@ import (
 // Queue is a row of the page: a queue, or the sum of all that share a prefix, as far as this
 // process has requests in them.
 type Queue struct {
-	queueapi.Queue
+	queueview.Queue
 	Sum           bool
 	OldestWaiting time.Duration
 	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
 	Control       string                       // its name for pauses; "" if it cannot be paused
 
-	Rows    []queueapi.Row // of the first tickets
-	More    int            // how many tickets are not among them
+	Rows    []queueview.Row // of the first tickets
+	More    int             // how many tickets are not among them
 	Trouble []string
 	Badge   string // the worst trouble in a word
 	level   troubleLevel
@@ -47,7 +47,7 @@ const (
 
 // diagnose finds the queue's trouble.
 func (q *Queue) diagnose(now time.Time) {
-	q.Rows = queueapi.Rows(now, q.Tickets)
+	q.Rows = queueview.Rows(now, q.Tickets)
 	if q.Error != "" {
 		q.note(badTrouble, "error", "The queue cannot be read: "+q.Error)
 	}
@@ -55,13 +55,13 @@ func (q *Queue) diagnose(now time.Time) {
 	q.More = max(len(q.Rows)-maxTickets, 0)
 	q.Rows = q.Rows[:len(q.Rows)-q.More]
 	if q.PausedUntil != nil {
-		q.note(pausedQueue, "paused", "Paused "+queueapi.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
+		q.note(pausedQueue, "paused", "Paused "+queueview.UntilText(*q.PausedUntil)+": nobody enters, and all keep their places.")
 	}
 	if !q.Sum && q.QueueLength > 0 && q.Waiting >= q.QueueLength {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %d wait, and no more may.", q.Waiting))
 	}
 	if !q.Sum && q.PausedUntil == nil && q.level < badTrouble && q.OldestWaiting >= longWait {
-		q.note(someTrouble, "slow", "A request has waited for "+queueapi.Age(q.OldestWaiting)+".")
+		q.note(someTrouble, "slow", "A request has waited for "+queueview.Age(q.OldestWaiting)+".")
 	}
 	q.diagnoseRefusals(now)
 }
@@ -75,7 +75,7 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
 		case t.Entered.IsZero() || q.level == badTrouble:
 		case t.Revoked != "":
-			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueapi.FastCGIText+".")
+			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueview.FastCGIText+".")
 		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", t.StateText(), q.Waiting))
 		}
@@ -97,7 +97,7 @@ func (q *Queue) diagnoseRefusals(now time.Time) {
 		if ago < time.Minute {
 			level, badge = someTrouble, "refusing"
 		}
-		q.note(level, badge, fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueapi.Age(ago), outcome.Count))
+		q.note(level, badge, fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueview.Age(ago), outcome.Count))
 	}
 }
 
@@ -129,12 +129,12 @@ func (q *Queue) Class() string {
 
 // Headline is who is inside, or else what is wrong, in one line.
 func (q *Queue) Headline() string {
-	first := slices.IndexFunc(q.Rows, func(t queueapi.Row) bool { return t.State == serializer.StateInside })
+	first := slices.IndexFunc(q.Rows, func(t queueview.Row) bool { return t.State == serializer.StateInside })
 	if first < 0 {
 		return strings.Join(q.Trouble, " ")
 	}
 	t := q.Rows[first]
-	text := queueapi.Known(t.StateText(), t.About, t.From)
+	text := queueview.Known(t.StateText(), t.About, t.From)
 	if q.Inside > 1 {
 		text += fmt.Sprintf(" · and %d more", q.Inside-1)
 	}

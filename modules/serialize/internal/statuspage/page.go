@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
 )
 
@@ -32,7 +32,7 @@ var statusTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("status").Funcs(template.FuncMap{
 		"style":  func() template.CSS { return template.CSS(statusCSS) },
 		"script": func() template.JS { return template.JS(statusJS) },
-		"age":    queueapi.Age,
+		"age":    queueview.Age,
 	}).Parse(statusHTML))
 })
 

@@ -16,7 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueapi"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -116,7 +116,7 @@ func (r *Reporter) Revoked(q *Request, cause error) {
 // StillInside reports that a revocation has had no effect for a while.
 func (r *Reporter) StillInside(q *Request, cause error) {
 	r.logHold(q, zap.WarnLevel, "still inside, long after its turn was revoked: its handlers ignore the cancellation, and others wait; "+
-		queueapi.FastCGIText, cause)
+		queueview.FastCGIText, cause)
 }
 
 // logHold writes a log entry about a request that is inside, or was until now.

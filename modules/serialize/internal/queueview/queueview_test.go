@@ -1,4 +1,4 @@
-package queueapi
+package queueview
 
 import (
 	"strings"

@@ -1,6 +1,6 @@
-// Package queueapi is what the admin API, its client and the status page have in common: a
+// Package queueview is what the admin API, its client and the status page have in common: a
 // queue as they list it, how people name it, and its texts for people.
-package queueapi
+package queueview
 
 import (
 	"cmp"
