@@ -22,8 +22,8 @@ import (
 // run again under strace, takes turns.
 const costEnv = "ORDERLY_TEST_COST_DIR"
 
-// A turn makes at most eight system calls, also with those of other engines that learn of it
-// when it is over. Those of the runtime's scheduler do not count: under strace, their number
+// A turn makes at most eight system calls. With other engines, there is one more, which reads the
+// last number, and theirs: they learn of the turn when it is over. Those of the runtime's scheduler do not count: under strace, their number
 // depends on how slow strace is.
 //
 // Bug: each of these made seven calls for a ticket that had come and gone. It asked all owners
@@ -37,14 +37,18 @@ func TestSystemCallsOfATurn(t *testing.T) {
 	if err != nil {
 		t.Skip("strace is missing; install it with: apt-get install strace")
 	}
-	const little, much, most = 200, 1200, 8
+	const little, much = 200, 1200
 	for _, c := range []struct{ callers, others int }{{1, 0}, {32, 0}, {1, 2}} {
 		before := tracedCalls(t, strace, c.callers, c.others, little)
 		after := tracedCalls(t, strace, c.callers, c.others, much)
 		each := float64(after-before) / (much - little)
 		t.Logf("%d callers, %d other engines: %.2f system calls a turn", c.callers, c.others, each)
+		most := 8.0
+		if c.others > 0 {
+			most += 1.5 // one more, and what the others do now and then
+		}
 		if each > most {
-			t.Errorf("with %d callers and %d other engines, a turn makes %.2f system calls, more than %d", c.callers, c.others, each, most)
+			t.Errorf("with %d callers and %d other engines, a turn makes %.2f system calls, more than %.1f", c.callers, c.others, each, most)
 		}
 	}
 }

@@ -69,10 +69,11 @@ func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err err
 }
 
 // numberLocked gives tickets their numbers and names, and records the last number. That
-// comes before the files are made: a number without a file does no harm.
+// comes before the files are made. So a process that dies in between leaves a number without
+// a file, of which no event tells: with other processes, the record is always read.
 func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	last := d.last
-	if d.unsure {
+	if d.unsure || len(*d.owners.Load()) > 0 {
 		recorded, err := d.guard.Last(d.lastIssued)
 		if err != nil {
 			return d.failed("reading", name.Guard, err)

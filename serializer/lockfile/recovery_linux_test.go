@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/guard"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
@@ -111,5 +113,30 @@ func TestNumbersAfterGuardOfStopped(t *testing.T) {
 	defer turn.Leave()
 	if turn.Token() <= before.Token() {
 		t.Errorf("token %d after %d", turn.Token(), before.Token())
+	}
+}
+
+// Bug: a process that died after it had recorded a number, and before it made the file, left no
+// event. If the clock was behind, another process gave the same number again.
+func TestNumberWithoutFile(t *testing.T) {
+	t.Parallel()
+	path := t.TempDir()
+	e := openAt(t, path, -time.Hour)
+	first := enter(t, e, "a_")
+	first.Leave()
+	open(t, path) // the process of which the number is
+	enter(t, e, "a_").Leave()
+	sys, err := dir.Make(path)
+	must(t, err)
+	defer sys.Close()
+	g, err := guard.Open(sys)
+	must(t, err)
+	recorded := first.Token() + uint64(time.Hour.Microseconds())
+	must(t, errors.Join(g.Lock(t.Context()), g.Record(recorded)))
+	g.Close()
+	turn := enter(t, e, "a_")
+	defer turn.Leave()
+	if turn.Token() <= recorded {
+		t.Errorf("token %d, and %d was recorded before", turn.Token(), recorded)
 	}
 }

@@ -55,9 +55,8 @@ type Guard struct {
 // Open opens the guard of a directory, or makes it.
 func Open(d *dir.Dir) (*Guard, error) {
 	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
-	if errors.Is(err, fs.ErrNotExist) { // it gets its name when the group may open it; another new one is replaced
-		draft := name.New + name.Random()
-		if err = cmp.Or(d.Mark(draft), d.Rename(draft, name.Guard)); err == nil {
+	if errors.Is(err, fs.ErrNotExist) {
+		if err = makeFile(d); err == nil {
 			fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 		}
 	}
@@ -83,6 +82,17 @@ func Open(d *dir.Dir) (*Guard, error) {
 		d.Adopt(fd, dir.GroupWrites)
 	}
 	return g, nil
+}
+
+// makeFile makes a guard, unless another process has made one meanwhile: that may have
+// recorded numbers. It gets its name when the group may open it.
+func makeFile(d *dir.Dir) error {
+	draft := name.New + name.Random()
+	err := cmp.Or(d.Mark(draft), d.RenameNew(draft, name.Guard))
+	if errors.Is(err, fs.ErrExist) {
+		return d.Unlink(draft)
+	}
+	return err
 }
 
 // Lock waits until this process has the guard, or ctx is done, or the guard was replaced. In
