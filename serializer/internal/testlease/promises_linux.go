@@ -173,7 +173,7 @@ func (p Promises[S]) cutOff(t *testing.T) {
 		since := time.Now()
 		cut.fault(link, true)
 		cut.set(s)
-		holder.WantRevoked(t, serializer.ErrLost)
+		_ = holder.WantRevoked(t, serializer.ErrLost)
 		if took := time.Since(since); took > p.TTL {
 			t.Errorf("revoked after %s", took)
 		}
@@ -203,7 +203,7 @@ func (p Promises[S]) serverFrozen(t *testing.T) {
 	holder, waiter := Enter(t, engines[0]), Join(t, engines[1])
 	frozen := time.Now()
 	s.Freeze()
-	holder.WantRevoked(t, serializer.ErrLost)
+	_ = holder.WantRevoked(t, serializer.ErrLost)
 	if took := time.Since(frozen); took > p.TTL {
 		t.Errorf("revoked after %s", took)
 	}
@@ -269,7 +269,7 @@ func (p Promises[S]) lost(t *testing.T) {
 		e, other := p.engine(t, s.Address(), p.TTL), p.engine(t, s.Address(), p.TTL)
 		holder, waiters := Enter(t, e), []*Caller{Join(t, e), Join(t, other)}
 		loss.Do(s)
-		holder.WantRevoked(t, serializer.ErrLost)
+		_ = holder.WantRevoked(t, serializer.ErrLost)
 		for _, waiter := range waiters {
 			if err := waiter.End(t); err == nil || loss.Reason != "" && serializer.ReasonOf(err) != loss.Reason {
 				t.Errorf("a waiter ends with %v; expected %s", err, loss.Reason)
@@ -382,7 +382,7 @@ func (p Promises[S]) evicted(t *testing.T) {
 			link.Cut()
 			link.Part(false)
 		}
-		holder.WantRevoked(t, serializer.ErrEvicted)
+		_ = holder.WantRevoked(t, serializer.ErrEvicted)
 		if err := waiter.End(t); serializer.ReasonOf(err) != serializer.ReasonEvicted {
 			t.Errorf("the waiter ends with %v", err)
 		}

@@ -43,7 +43,7 @@ func Start(t testing.TB, to string) *Relay {
 	r.changed = sync.NewCond(&r.mu)
 	go r.serve()
 	t.Cleanup(func() {
-		listener.Close()
+		_ = listener.Close()
 		r.Set(func() { r.Parted, r.Deaf, r.Most = false, false, 0 })
 		r.Cut()
 	})
@@ -74,7 +74,7 @@ func (r *Relay) Lose(text string) { r.Set(func() { r.Loses = text }) }
 func (r *Relay) Cut() {
 	r.Set(func() {
 		for conn := range r.conns {
-			conn.Close()
+			_ = conn.Close()
 		}
 		clear(r.conns)
 	})
@@ -103,7 +103,7 @@ func (r *Relay) serve() {
 		}
 		server, err := net.Dial("tcp", to)
 		if err != nil {
-			client.Close()
+			_ = client.Close()
 			continue
 		}
 		r.Set(func() { r.conns[server] = true })
@@ -135,8 +135,8 @@ func (r *Relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
 		}
 	}()
 	defer func() {
-		to.Close()
-		from.Close()
+		_ = to.Close()
+		_ = from.Close()
 		for range packets { // until the reader has ended, too
 		}
 	}()
