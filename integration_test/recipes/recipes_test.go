@@ -65,9 +65,8 @@ func TestUnknownUser(t *testing.T) {
 
 // With the matcher of the text, those without a cookie do not wait for each other.
 func TestSessionsWithoutCookie(t *testing.T) {
-	code := regexp.MustCompile("`(@session [^`]+)`, then `(serialize @session {)`").FindStringSubmatch(readFile(t, docs, "recipes.md"))
-	k := cook(t, "One at a time for each user", "serialize {\n\t\tprefix user_{http.auth.user.id}_",
-		code[1]+"\n\t"+code[2]+"\n\t\tprefix session_{cookie.session}_")
+	code := regexp.MustCompile("`(@session [^`]+)`, then `(serialize @session [^`]+)`").FindStringSubmatch(readFile(t, docs, "recipes.md"))
+	k := cook(t, "One at a time for each user", "serialize user_{http.auth.user.id}_", code[1]+"\n\t"+code[2])
 	var answers []<-chan testcaddy.Answer
 	for _, path := range []string{"0", "1", "2"} {
 		answers = append(answers, k.get(t, path, as("anna")...))

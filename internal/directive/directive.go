@@ -59,9 +59,10 @@ func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
 	return d.Errf("%s: unknown subdirective %s; expected %s", of, Quoted(d.Val()), expected)
 }
 
-// Quoted quotes a text for an error, unless it may be a URL or a login with a password.
+// Quoted quotes a text for an error, unless it may be a URL or a login with a password. The
+// name of a matcher, which begins with @, is neither.
 func Quoted(text string) string {
-	if strings.Contains(text, "://") || strings.Contains(text, "@") {
+	if strings.Contains(text, "://") || strings.LastIndex(text, "@") > 0 {
 		return "(not shown, since it may have a password)"
 	}
 	return strconv.Quote(text)
@@ -72,7 +73,7 @@ const WantMatcher = "a matcher begins with /, is * alone or begins with @, and s
 
 // Unexpected is the error for a surplus word in the line of a directive.
 func Unexpected(d *caddyfile.Dispenser, of, expected string) error {
-	if strings.ContainsAny(d.Val(), "/*") {
+	if strings.ContainsAny(d.Val(), "/*@") {
 		expected += "; " + WantMatcher
 	}
 	return d.Errf("%s: unexpected argument %s; expected %s", of, Quoted(d.Val()), expected)

@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 
@@ -8,11 +9,12 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
-//	serialize [<matcher>] [off] {
+//	serialize [<matcher>] [off|<prefix>] {
 //	    path            <directory>
 //	    prefix          <text>
 //	    skip_methods    <method...>
@@ -32,14 +34,13 @@ import (
 //	    engine          <name> [{ ... }]
 //	}
 //
-// `buffer off` streams the body. A repeated subdirective overrides the earlier one.
+// `buffer off` streams the body. A repeated subdirective overrides the earlier one. The prefix
+// in the line of the directive overrides one in the block, which may come from a snippet.
 func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	if d.NextArg() {
-		if d.Val() != "off" {
-			return directive.Unexpected(d, "serialize", "off, or a block")
-		}
-		s.Off = true
+	prefix, err := s.parseLine(d)
+	if err != nil {
+		return err
 	}
 	if s.Off && d.NextBlock(0) {
 		return d.Errf("serialize off: unexpected %q; a location that is not serialized has no options", d.Val())
@@ -47,7 +48,25 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err := subdirectives.ParseBlock(d, "serialize", s); err != nil {
 		return err
 	}
+	s.Prefix = cmp.Or(prefix, s.Prefix)
 	return directive.In(d, checkWhenFull(s.WhenFull, s.QueueLength))
+}
+
+// parseLine parses the word after the directive: off, the queue's prefix, or none. A word that
+// looks like a misplaced matcher is no prefix.
+func (s *Handler) parseLine(d *caddyfile.Dispenser) (prefix string, err error) {
+	if !d.NextArg() {
+		return "", nil
+	}
+	word := d.Val()
+	switch {
+	case word == "off":
+		s.Off = true
+		return "", nil
+	case strings.ContainsAny(queueview.Placeholder.ReplaceAllString(word, ""), "/*"):
+		return "", directive.Unexpected(d, "serialize", "off, a prefix without / and *, or a block")
+	}
+	return word, directive.In(d, checkPrefix(word))
 }
 
 func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {

@@ -1,11 +1,14 @@
 package serialize
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
 // The reference in the documents has each setting with its values and its default, in the
@@ -70,6 +73,32 @@ func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 		got := strings.FieldsFunc(find(file, "[Oo]n refusal: `(.+)`")[0], func(c rune) bool { return c < 'a' && c != '_' })
 		if got = slices.DeleteFunc(slices.Sorted(slices.Values(got)), func(r string) bool { return r == "or" }); !slices.Equal(got, reasons) {
 			t.Errorf("%s has the reasons %v; there are %v", file, got, reasons)
+		}
+	}
+}
+
+// JSON that nobody can mean is refused, and the error says what is expected. A number there is
+// nanoseconds.
+func TestErrorsOfJSON(t *testing.T) {
+	const text = `: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as "30s"`
+	for _, test := range []struct{ json, says string }{
+		{`{"timeout": 30}`, "timeout 30ns" + text},
+		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
+		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
+		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},
+		{`{"path": "/api/*"}`, `path "/api/*": expected a directory, which has no *; ` + directive.WantMatcher},
+		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
+	} {
+		s := new(Handler)
+		if err := json.Unmarshal([]byte(test.json), s); err != nil {
+			t.Fatal(err)
+		}
+		err := s.fillIn()
+		if s.WaitingPage != nil {
+			err = s.WaitingPage.provision()
+		}
+		if err == nil || err.Error() != test.says {
+			t.Errorf("%s: %v; expected %s", test.json, err, test.says)
 		}
 	}
 }
