@@ -29,8 +29,8 @@ func (b *bench) guardAgainst(ctx context.Context, commit string) error {
 	if err != nil {
 		return err
 	}
-	direct := contest{bench: b, contestants: pairs(b.caddy, program, ""), seconds: 1, gauge: b.speed}
-	proxied := contest{bench: b, contestants: pairs(b.caddy, program, backend.Addr), upstream: backend, seconds: 1, gauge: b.speed}
+	direct := contest{bench: b, contestants: pairs(b.caddy, program, ""), seconds: 1}
+	proxied := contest{bench: b, contestants: pairs(b.caddy, program, backend.Addr), upstream: backend, seconds: 1}
 	return errors.Join(
 		direct.judge(ctx, "respond", commit, each([]int{1, plottedClients}, 0)),
 		proxied.judge(ctx, "reverse_proxy", commit, each([]int{plottedClients}, 0)))

@@ -120,7 +120,7 @@ func processors() (used, all float64, err error) {
 func buildCaddy(ctx context.Context, root, dir string) (program string, err error) {
 	say("building caddy")
 	program = dir + "/caddy"
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-tags", "stamps", "-o", program, "./cmd/caddy")
+	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", program, "./cmd/caddy")
 	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building caddy (run this in the folder bench): %w\n%s", err, out)

@@ -1,37 +1,11 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
-
-// The document's tables are those of the figures beside it: nobody has edited either
-// alone.
-func TestDocument(t *testing.T) {
-	const committed = "figures"
-	want, err := os.ReadFile(filepath.Join(committed, document))
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if err := os.CopyFS(dir, os.DirFS(committed)); err != nil {
-		t.Fatal(err)
-	}
-	sets, err := readSets(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := writeSets(sets, dir); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := os.ReadFile(filepath.Join(dir, document)); err != nil || string(got) != string(want) {
-		t.Errorf("the tables of figures/%s differ from figures/*.json (%v); make them again with -only none -write figures", document, err)
-	}
-}
 
 // The processor time of a request decides; a little of it is noise.
 func TestVerdict(t *testing.T) {
@@ -70,7 +44,7 @@ func TestContest(t *testing.T) {
 	if b.caddy, err = buildCaddy(t.Context(), "..", b.home); err != nil {
 		t.Fatal(err)
 	}
-	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1, gauge: b.speed}
+	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1}
 	if err := c.compare(t.Context(), 1, each([]int{8}, 0)); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ type contest struct {
 	upstream    server.Upstream // nil if the servers answer by themselves
 	contestants []contestant
 	seconds     int // of each run
-	gauge       func(context.Context, serving) (figures.Values, error)
 }
 
 // The figures of a contest.
@@ -31,7 +30,6 @@ const (
 	late = "p99 ms"
 	work = "processor µs" // of the server's process, for a request
 	gap  = "gap µs"       // from the end of a request upstream to the begin of the next, median
-	turn = "turn µs"      // the queue's part of it: from the return of the next handlers to their next call
 )
 
 // serving is a server that clients ask for a while.
@@ -75,13 +73,13 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	defer s.Stop()
 	r := serving{Server: s, url: "http://" + s.Addr, clients: at.Clients, seconds: c.seconds}
 	if c.upstream == nil {
-		return c.gauge(ctx, r)
+		return c.speed(ctx, r)
 	}
 	r.url += c.upstream.Path(at.Hold)
 	if _, err := c.upstream.Hits(); err != nil { // of earlier runs
 		return nil, err
 	}
-	values, err := c.gauge(ctx, r)
+	values, err := c.speed(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +87,8 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	if err != nil {
 		return nil, err
 	}
-	stamps, err := s.Stamps()
-	if err != nil {
-		return nil, err
-	}
 	if gaps := server.Gaps(hits); who.serial && len(gaps) > 0 {
 		values[gap] = figures.Quantile(gaps, 0.5) / 1e3
-		if len(stamps) > 1 {
-			values[turn] = figures.Quantile(server.Gaps(stamps), 0.5) / 1e3
-		}
 		if gaps[0] < 0 {
 			err = errors.New("two were inside at once")
 		}
@@ -135,14 +126,6 @@ func caddies(program, upstream, php string) []contestant {
 	all := []contestant{{name: caddyFree}, {name: caddyMemory, serial: true}, {name: caddyFile, serial: true}}
 	for i, engine := range []string{"", "memory", "file"} {
 		all[i].config = server.Config{Program: program, Upstream: upstream, PHP: php, Engine: engine}
-	}
-	return all
-}
-
-// stamped are Caddys that also note the requests at the handlers after their queue.
-func stamped(all []contestant) []contestant {
-	for i := range all {
-		all[i].config.Stamped = all[i].serial
 	}
 	return all
 }

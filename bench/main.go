@@ -1,11 +1,10 @@
-// Command bench measures Orderly beside other servers and other generators of IDs, on
-// this machine, in turns.
+// Command bench measures Orderly beside other servers on this machine, in turns.
 //
 //	go run .                               all of it, a quarter of an hour
-//	go run . -only respond,ids -rounds 2   parts, and how often each contestant has its turn
+//	go run . -only respond,php -rounds 2   parts, and how often each contestant has its turn
 //	go run . -write figures                all of it, into the folder figures
-//	go run . -only none -write figures     the tables and plots again, of what was measured before
 //	go run . -against HEAD~1               fails if this checkout works more for a request than a commit
+//	go test -run - -bench IDs -cpu 1,2 .   generators of IDs
 package main
 
 import (
@@ -52,14 +51,14 @@ func main() {
 }
 
 func parseOptions() (o options, err error) {
-	names := []string{"none"}
+	var names []string
 	for _, s := range suites {
 		names = append(names, s.name)
 	}
 	list := strings.Join(names, ", ")
 	only := flag.String("only", "", "measure only these, separated by commas; of "+list)
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant has its turn; with -against at least 15")
-	flag.StringVar(&o.write, "write", "", "a folder with a README.md: the figures, plots and tables go there")
+	flag.StringVar(&o.write, "write", "", "a folder with a README.md: the plots and tables go there; not with -only")
 	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout takes more of the processor for a request, and fail if it does")
 	flag.Parse()
 	if *only != "" {
@@ -69,6 +68,9 @@ func parseOptions() (o options, err error) {
 		if !slices.Contains(names, name) {
 			return o, fmt.Errorf("there is no suite %q; choose of %s", name, list)
 		}
+	}
+	if len(o.only) > 0 && o.write != "" {
+		return o, errors.New("-write needs the figures of all suites; leave out -only")
 	}
 	if o.against != "" {
 		o.rounds = max(o.rounds, 15)
@@ -96,10 +98,7 @@ func run(ctx context.Context) error {
 	if o.against != "" {
 		return b.guardAgainst(ctx, o.against)
 	}
-	sets, err := readSets(o.write)
-	if err != nil {
-		return err
-	}
+	sets := make(map[string]*figures.Set)
 	for _, s := range suites {
 		if len(o.only) > 0 && !slices.Contains(o.only, s.name) || ctx.Err() != nil {
 			continue

@@ -3,9 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,37 +12,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/bench/internal/report"
 )
 
-// document has the tables, beside the figures and plots.
+// document has the tables, beside the plots.
 const document = "README.md"
 
-// readSets reads what was measured before, if there is a folder for it.
-func readSets(dir string) (map[string]*figures.Set, error) {
-	sets := make(map[string]*figures.Set)
-	for _, s := range suites {
-		set, err := figures.Read(filepath.Join(dir, s.name+".json"))
-		switch {
-		case dir == "" || errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, err
-		default:
-			sets[s.name] = set
-		}
-	}
-	return sets, nil
-}
-
-// writeSets writes the figures, the plots and the document's tables.
+// writeSets writes the plots and the document's tables.
 func writeSets(sets map[string]*figures.Set, dir string) error {
 	if dir == "" {
 		return nil
 	}
-	errs := []error{os.MkdirAll(dir, 0o755)}
+	var errs []error
 	for _, s := range suites {
-		if set := sets[s.name]; set != nil {
-			errs = append(errs, set.Write(filepath.Join(dir, s.name+".json")))
-			if s.plot != nil {
-				errs = append(errs, report.Plot(filepath.Join(dir, s.name+".svg"), s.plot(set)))
-			}
+		if set := sets[s.name]; set != nil && s.plot != nil {
+			errs = append(errs, report.Plot(filepath.Join(dir, s.name+".svg"), s.plot(set)))
 		}
 	}
 	return errors.Join(append(errs, report.Refresh(filepath.Join(dir, document), texts(sets)))...)

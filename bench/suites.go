@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/bench/ids"
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/relay"
 	"github.com/orderly-http/caddy-orderly/bench/internal/report"
@@ -25,8 +24,6 @@ var suites = []suite{
 		return append(panels(s, plottedClients, phpHold, rate), panels(s, 1, phpHold, wait)...)
 	}},
 	{"handover", measureHandover, handoverTables, nil},
-	{"calls", measureCalls, callsTables, nil},
-	{"ids", measureIDs, idsTables, idsPlot},
 }
 
 // The conditions that the plots show.
@@ -49,7 +46,7 @@ func each(clients []int, holds ...time.Duration) (all []figures.Case) {
 // The suite respond puts the queue in front of the fastest handler there is, so all
 // that it costs is seen.
 func measureRespond(ctx context.Context, b *bench) error {
-	c := contest{bench: b, contestants: caddies(b.caddy, "", ""), seconds: 1, gauge: b.speed}
+	c := contest{bench: b, contestants: caddies(b.caddy, "", ""), seconds: 1}
 	return c.compare(ctx, b.rounds, each([]int{1, 16, plottedClients}, 0))
 }
 
@@ -72,7 +69,7 @@ func measureProxy(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1, gauge: b.speed}
+	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1}
 	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, 0, halfMillisecond))
 }
 
@@ -81,7 +78,7 @@ func proxies(caddy, upstream string) []contestant {
 	one, thread := haproxy, haproxy
 	one.One = true
 	thread.One, thread.Threads = true, 1 // more get into each other's way at maxconn 1
-	return append(stamped(caddies(caddy, upstream, "")),
+	return append(caddies(caddy, upstream, ""),
 		contestant{haproxyFree, haproxy, false}, contestant{haproxyOne, one, true}, contestant{haproxyThread, thread, true})
 }
 
@@ -92,7 +89,7 @@ func proxyTables(s *figures.Set) (tables []report.Table) {
 			report.Label("clients, server", clientsAndWho),
 			report.Spread("requests a second", rate), report.Ratio("of HAProxy's `maxconn 1`", rate, haproxyOne),
 			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work),
-			report.Median("idle, µs, median", gap), report.Median("the queue's part", turn)))
+			report.Median("idle, µs, median", gap)))
 	}
 	return tables
 }
@@ -108,7 +105,7 @@ func measurePHP(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	contestants := stamped(caddies(b.caddy, php.Addr, php.Dir))
+	contestants := caddies(b.caddy, php.Addr, php.Dir)
 	for _, name := range []string{haproxyFree, haproxyOne, apacheFree, modQoS} {
 		rival := contestant{name: name, serial: name == haproxyOne || name == modQoS}
 		rival.config = server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: rival.serial}
@@ -118,7 +115,7 @@ func measurePHP(ctx context.Context, b *bench) error {
 		contestants = append(contestants, rival)
 	}
 	// With mod_qos, a round of 32 clients takes more than a second and a half.
-	c := contest{bench: b, upstream: php, contestants: contestants, seconds: 3, gauge: b.speed}
+	c := contest{bench: b, upstream: php, contestants: contestants, seconds: 3}
 	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, phpHold))
 }
 
@@ -131,10 +128,7 @@ func phpTables(s *figures.Set) []report.Table {
 		report.Tabulate(s, "A lone client: the response time, milliseconds.", under(s, wait, figures.Case{Clients: 1, Hold: phpHold}),
 			report.Label("server", who), report.Spread("median", wait), more, report.Spread("99th percentile", late)),
 		report.Tabulate(s, "32 clients: how idle PHP is between two scripts.", under(s, gap, figures.Case{Clients: plottedClients, Hold: phpHold}),
-			report.Label("server", who), report.Spread("idle, µs, median", gap), report.Spread("the queue's part", turn),
-			report.Column{Head: "the rest", Cell: func(s *figures.Set, c figures.Case) string {
-				return report.Number(s.Of(c, gap).Median - s.Of(c, turn).Median)
-			}},
+			report.Label("server", who), report.Spread("idle, µs, median", gap),
 			report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
 	}
 }
@@ -164,51 +158,4 @@ func measureHandover(ctx context.Context, b *bench) error {
 func handoverTables(s *figures.Set) []report.Table {
 	return []report.Table{report.Tabulate(s, "", s.Cases(handOver), report.Label("a turn lasts", hold),
 		report.Spread("hand-over, µs, median", handOver), report.Spread("99th percentile", handOverLate))}
-}
-
-// The suite ids compares generators of IDs.
-const (
-	nanoseconds = "ns"
-	allocations = "allocations"
-	scaling     = "two cores"
-)
-
-func measureIDs(ctx context.Context, b *bench) error {
-	var trials []trial
-	for _, g := range ids.Generators() {
-		trials = append(trials, trial{figures.Case{Who: g.Name}, func(context.Context) (figures.Values, error) {
-			took, twice := g.Speed(200_000)
-			return figures.Values{nanoseconds: took, scaling: twice, allocations: g.Allocations()}, nil
-		}})
-	}
-	return b.alternate(ctx, b.rounds, trials)
-}
-
-func idsTables(s *figures.Set) []report.Table {
-	return []report.Table{report.Tabulate(s, "Making an ID as text, one after another.", s.Cases(nanoseconds),
-		report.Label("generator", who), report.Spread("nanoseconds", nanoseconds), report.Ratio("of rs/xid's", nanoseconds, ids.RSXID),
-		report.Median("allocations", allocations), report.Spread("two cores make, times", scaling))}
-}
-
-func idsPlot(s *figures.Set) []report.Panel {
-	ours := make(map[string]bool)
-	for _, g := range ids.Generators() {
-		ours[g.Name] = g.Ours
-	}
-	cases := slices.DeleteFunc(s.Cases(nanoseconds), func(c figures.Case) bool { return c.Who == ids.NothingShared })
-	return []report.Panel{{
-		Title: "Nanoseconds to make an ID as text, on one core (less is better)",
-		Bars:  report.Bars(s, nanoseconds, cases, func(c figures.Case) bool { return ours[c.Who] }),
-	}}
-}
-
-// The suite calls counts the system calls of a request, with strace.
-func measureCalls(ctx context.Context, b *bench) error {
-	c := contest{bench: b, contestants: caddies(b.caddy, "", ""), seconds: 1, gauge: b.countCalls}
-	return c.compare(ctx, min(b.rounds, 3), each([]int{1, plottedClients}, 0))
-}
-
-func callsTables(s *figures.Set) []report.Table {
-	return []report.Table{report.Tabulate(s, "", s.Cases(ownCalls),
-		report.Label("clients, server", clientsAndWho), report.Spread("calls", ownCalls), report.More("more than no queue", ownCalls, caddyFree))}
 }

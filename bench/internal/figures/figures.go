@@ -3,23 +3,17 @@
 package figures
 
 import (
-	"encoding/json"
-	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 )
 
 // Case is one contestant under one set of conditions. Conditions that do not apply
 // are zero.
 type Case struct {
-	Who     string        `json:"who"`
-	Clients int           `json:"clients,omitempty"` // that ask at the same time
-	Hold    time.Duration `json:"hold,omitempty"`    // that a request lasts upstream, nanoseconds
+	Who     string
+	Clients int           // that ask at the same time
+	Hold    time.Duration // that a request lasts upstream, nanoseconds
 }
 
 // Values are the figures of one round, by name.
@@ -28,15 +22,15 @@ type Values map[string]float64
 // Row is what was measured of a case: for each figure its values, round after round.
 type Row struct {
 	Case
-	Values map[string][]float64 `json:"values"`
+	Values map[string][]float64
 }
 
 // Set is what a suite has measured, and where.
 type Set struct {
-	Date    string    `json:"date"`
-	Machine string    `json:"machine"`
-	Others  []float64 `json:"others"` // how much of the machine other programs used before each trial, percent
-	Rows    []*Row    `json:"rows"`   // in the order in which contestants had their first turn
+	Date    string
+	Machine string
+	Others  []float64 // how much of the machine other programs used before each trial, percent
+	Rows    []*Row    // in the order in which contestants had their first turn
 }
 
 // Add appends the figures of a round.
@@ -47,14 +41,8 @@ func (s *Set) Add(c Case, values Values) {
 		s.Rows = append(s.Rows, row)
 	}
 	for name, value := range values {
-		row.Values[name] = append(row.Values[name], significant(value))
+		row.Values[name] = append(row.Values[name], value)
 	}
-}
-
-// significant rounds to five digits that count.
-func significant(v float64) float64 {
-	short, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 5, 64), 64)
-	return short
 }
 
 func (s *Set) row(c Case) *Row {
@@ -142,28 +130,4 @@ func Quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
 	above := min(below+1, len(sorted)-1)
 	part := at - float64(below)
 	return float64(sorted[below])*(1-part) + float64(sorted[above])*part
-}
-
-// Write saves the set, a row on each line.
-func (s *Set) Write(path string) error {
-	text, err := json.Marshal(s)
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	lines := strings.ReplaceAll(string(text), `{"who"`, "\n"+`{"who"`)
-	return os.WriteFile(path, []byte(lines+"\n"), 0o644)
-}
-
-// Read reads what [Set.Write] wrote. Where there is no file, the error is
-// fs.ErrNotExist.
-func Read(path string) (*Set, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	s := new(Set)
-	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", filepath.Base(path), err)
-	}
-	return s, nil
 }

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -30,7 +29,6 @@ type Config struct {
 	Upstream string // host:port, or the socket of php-fpm; empty answers at once
 	PHP      string // the folder of its scripts, if the upstream is php-fpm
 	Engine   string // of Caddy's queue; empty has none
-	Stamped  bool   // of Caddy: it notes the requests at the handlers after the queue
 	One      bool   // of the others: one request at a time
 	Threads  int    // of HAProxy; 0 is one for each core, as by default
 }
@@ -39,7 +37,6 @@ type Config struct {
 type site struct {
 	Config
 	Dir, Addr string
-	Stamps    string   // the file of the requests after the queue, if they are noted
 	Root      bool     // it begins as root, and goes on as another user
 	Libraries []string // that Debian's mod_qos needs and does not load by itself
 }
@@ -142,9 +139,6 @@ func (s *Server) configure(c Config, parent string) (err error) {
 		}
 	}
 	full := site{Config: c, Dir: s.Dir, Addr: s.Addr, Root: os.Geteuid() == 0}
-	if c.Stamped {
-		full.Stamps = s.stamps()
-	}
 	if c.One && name == "apache2" {
 		full.Libraries, _ = filepath.Glob("/usr/lib/*/libpcre.so.3")
 		if _, err := os.Stat("/usr/lib/apache2/modules/mod_qos.so"); err != nil || len(full.Libraries) == 0 {
@@ -189,18 +183,6 @@ func (s *Server) awaitReady() error {
 			return err
 		}
 	}
-}
-
-func (s *Server) stamps() string { return filepath.Join(s.Dir, "stamps") }
-
-// Stamps are the requests at the handlers after the queue, without the last few. They are
-// none where nobody notes them.
-func (s *Server) Stamps() ([]Hit, error) {
-	hits, err := readHits(s.stamps())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return hits, err
 }
 
 // Pid is the number of its process.
