@@ -78,6 +78,23 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A request is refused after the timeout that it asks for. Others wait for as long as the handler
+// says.
+func TestTimeoutThatRequestAsksFor(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix q_\ntimeout 1h {header.X-Request-Timeout}")
+	holder := c.holder(t)
+	waiting := []<-chan testcaddy.Answer{c.waiter("silent", 2), c.getting("/?name=unreadable", "X-Request-Timeout", "soon")}
+	c.awaitTickets(3)
+	for name, asked := range map[string]string{"duration": "100ms", "seconds": "0.1"} {
+		c.get("/?name="+name, "X-Request-Timeout", asked).Want(t, http.StatusServiceUnavailable)
+		c.wantRefusalLogged("timeout", "q_")
+		c.WantNever(name)
+	}
+	c.release(holder)
+	c.wantServed(waiting...)
+}
+
 // Bug: a refused request reached the same queue again in the error routes, and passed: it
 // was inside beside the holder.
 func TestRefusedIsRefusedAgain(t *testing.T) {

@@ -130,16 +130,25 @@ func Flag(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// Duration parses a duration of at least least.
+// Duration parses a duration of at least least, as the only value of a subdirective.
 func Duration(d *caddyfile.Dispenser, least time.Duration) (caddy.Duration, error) {
-	name, expected := d.Val(), fmt.Sprintf("a duration of %s or more with a unit, such as 60s or 5m", least)
-	text, err := Value(d, expected)
+	name := d.Val()
+	text, err := Value(d, wantDuration(least))
 	if err != nil {
 		return 0, err
 	}
+	return DurationOf(d, name, text, least)
+}
+
+func wantDuration(least time.Duration) string {
+	return fmt.Sprintf("a duration of %s or more with a unit, such as 60s or 5m", least)
+}
+
+// DurationOf parses the text of a duration of at least least. name is that of the setting.
+func DurationOf(d *caddyfile.Dispenser, name, text string, least time.Duration) (caddy.Duration, error) {
 	duration, err := caddy.ParseDuration(text)
 	if err != nil {
-		return 0, d.Errf("%s %q: expected %s", name, text, expected)
+		return 0, d.Errf("%s %q: expected %s", name, text, wantDuration(least))
 	}
 	return caddy.Duration(duration), In(d, CheckDuration(name, duration, least))
 }

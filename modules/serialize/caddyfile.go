@@ -18,7 +18,7 @@ import (
 //	    path            <directory>
 //	    prefix          <text>
 //	    skip_methods    <method...>
-//	    timeout         <duration>
+//	    timeout         <duration> [<text>]
 //	    queue_length    <n>
 //	    when_full       drop_newest|drop_oldest
 //	    error_code      <status>

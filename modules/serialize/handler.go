@@ -60,6 +60,12 @@ type Handler struct {
 	// The longest wait, as a duration. 0 means to wait for ever. Default: 60s.
 	Timeout *caddy.Duration `json:"timeout,omitempty"`
 
+	// A text by which a request asks for a timeout of its own, with placeholders such as
+	// `{http.request.header.X-Request-Timeout}`: a duration, or a number of seconds. If it
+	// is absent, unreadable, not positive or larger, `timeout` counts. A `timeout` of 0
+	// limits no request that asks. Default: none.
+	TimeoutFrom string `json:"timeout_from,omitempty"`
+
 	// How many requests may wait; one more is refused. 0 means no limit. Default: 0.
 	QueueLength int `json:"queue_length,omitempty"`
 
@@ -222,7 +228,8 @@ const dryRunPatience = 250 * time.Millisecond
 // run. Requests still take tickets, so that all processes and all lists see them.
 func (s *Handler) openDoors() {
 	s.rule = serializer.Rule{Shared: true}
-	s.shared, s.limit, s.Timeout = s.rule, s.rule.Capacity(), new(caddy.Duration(dryRunPatience))
+	s.shared, s.limit = s.rule, s.rule.Capacity()
+	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
 	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(bufferOff), new(Size), nil
 }

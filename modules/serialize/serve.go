@@ -274,7 +274,7 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 	s := p.handler
 	return serializer.Arrival{
 		Queue: p.about.Queue, Client: r.RemoteAddr, Rule: p.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: time.Duration(*s.Timeout), Requester: p, Revoke: p.revoke,
+		Timeout: s.timeoutOf(r), Requester: p, Revoke: p.revoke,
 		Holds: heldturns.Of(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)),
 	}
 }

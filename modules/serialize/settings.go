@@ -60,7 +60,7 @@ var settings = []setting{
 		check: func(s *Handler) error { return checkPrefix(s.Prefix) },
 	},
 	methods("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
-	duration("timeout", defaultTimeout, func(s *Handler) **caddy.Duration { return &s.Timeout }),
+	timeout(),
 	number("queue_length", "<n>", 0, directive.AtLeast(0), func(s *Handler) *int { return &s.QueueLength }),
 	choice("when_full", func(s *Handler) *string { return &s.WhenFull }, dropNewest, dropOldest),
 	number("error_code", "<status>", 503, directive.Range{Least: 400, Most: 599, Want: "a status from 400 to 599"},

@@ -83,6 +83,7 @@ func TestErrorsOfJSON(t *testing.T) {
 	const text = `: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as "30s"`
 	for _, test := range []struct{ json, says string }{
 		{`{"timeout": 30}`, "timeout 30ns" + text},
+		{`{"timeout_from": "X-Timeout"}`, `timeout_from "X-Timeout": expected ` + wantTimeoutFrom},
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
 		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},

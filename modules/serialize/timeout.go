@@ -1,0 +1,87 @@
+package serialize
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
+)
+
+// timeout is the setting of the longest wait, and of the text by which a request asks for a
+// shorter one.
+func timeout() setting {
+	s := duration("timeout", defaultTimeout, func(s *Handler) **caddy.Duration { return &s.Timeout })
+	s.syntax, s.parse = "<duration> [<text>]", (*Handler).parseTimeout
+	checkLongest := s.check
+	s.check = func(s *Handler) error {
+		if err := checkLongest(s); err != nil {
+			return err
+		}
+		return checkTimeoutFrom(s.TimeoutFrom)
+	}
+	return s
+}
+
+const wantTimeoutFrom = "a text with a placeholder, such as {http.request.header.X-Request-Timeout}"
+
+func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
+	values := d.RemainingArgs()
+	if len(values) == 0 || len(values) > 2 {
+		return d.Errf("timeout: found %d values; expected a duration such as 60s, and perhaps %s", len(values), wantTimeoutFrom)
+	}
+	longest, err := directive.DurationOf(d, "timeout", values[0], 0)
+	s.Timeout, s.TimeoutFrom = &longest, ""
+	if err != nil || len(values) == 1 {
+		return err
+	}
+	if s.TimeoutFrom = values[1]; s.TimeoutFrom == "" {
+		return d.Errf("timeout: the text is empty; expected %s", wantTimeoutFrom)
+	}
+	return nil
+}
+
+// checkTimeoutFrom refuses a text that can never become a duration.
+func checkTimeoutFrom(text string) error {
+	if text == "" || queueview.Placeholder.MatchString(text) || readTimeout(text) > 0 {
+		return nil
+	}
+	return fmt.Errorf("timeout_from %q: expected %s", text, wantTimeoutFrom)
+}
+
+// timeoutOf is how long a request may wait; 0 is for ever. What it asks for can only shorten
+// the handler's timeout.
+func (s *Handler) timeoutOf(r *http.Request) time.Duration {
+	longest := time.Duration(*s.Timeout)
+	if s.TimeoutFrom == "" {
+		return longest
+	}
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	asked := readTimeout(repl.ReplaceAll(s.TimeoutFrom, ""))
+	if asked <= 0 || longest > 0 && asked > longest {
+		return longest
+	}
+	return asked
+}
+
+// readTimeout reads a duration as Caddy writes it, or a number of seconds. It is 0 if the text is
+// neither, or out of range.
+func readTimeout(text string) time.Duration {
+	text = strings.TrimSpace(text)
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		asked, _ := caddy.ParseDuration(text)
+		return asked
+	}
+	if nanoseconds := seconds * float64(time.Second); nanoseconds > 0 && nanoseconds < math.MaxInt64 {
+		return time.Duration(nanoseconds)
+	}
+	return 0
+}
