@@ -1,19 +1,23 @@
 package serializer
 
 import (
+	"context"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
-// Rule determines which other arrivals may be inside together with this one. The zero
-// value is the strictest: to be alone.
+// Rule determines which other arrivals may be inside together with an arrival. The zero
+// value is the strictest: to be alone. Its fields are:
+//
+//	Shared bool // a reader: it may be inside with other readers, never with others
+//	Limit  int  // how many may be inside together, itself included; 0 means 1, or any number of readers
 type Rule = queue.Rule
 
 // Arrival describes a caller that asks for its turn.
 type Arrival struct {
-	// Queue names the queue. For lock files, it is the prefix of their names; [QueueName]
-	// turns any text into one.
+	// Queue names the queue. [CheckQueueName] says which names there are, and [QueueName]
+	// turns any text into one. For lock files, it is the prefix of their names.
 	Queue string
 
 	// Client is the IP address and port this arrival came from, as in [net/http.Request],
@@ -34,16 +38,21 @@ type Arrival struct {
 	// nothing.
 	DropOldest bool
 
-	// Timeout is the longest wait. Zero means no limit.
+	// Timeout is the longest wait. Zero means no limit. A negative one has passed already:
+	// the arrival is refused with [ErrTimeout].
 	Timeout time.Duration
+
+	// NoWait refuses the arrival with [ErrTimeout] unless it enters at once. How long the
+	// store takes to answer does not count, so a queue that is free always admits it.
+	NoWait bool
 
 	// Holds are the turns that the caller has already. While it waits, it leaves none of
 	// them. A store may issue no tickets until some holders have left. It still issues those
 	// that these holders ask for; see [ErrNotNow].
 	Holds []Turn
 
-	// Requester describes what the arrival is for, to people who read the queue. Nil
-	// means no description.
+	// Requester describes what the arrival is for, to people who read the queue, for example
+	// Label("nightly import"). Nil means no description.
 	Requester Requester
 
 	// Revoke is called at most once, from another goroutine, when the turn is taken back
@@ -51,6 +60,7 @@ type Arrival struct {
 	// can no longer guarantee the turn ([ErrLost]), or because the engine closes
 	// ([ErrClosed]). The caller should stop its work, and must still call [Turn.Leave].
 	// Revoke may be called before Enter has returned. Nil means no notification.
+	// [Turn.Context] says the same.
 	Revoke func(cause error)
 }
 
@@ -63,6 +73,12 @@ type Turn interface {
 
 	// Position is how many tickets were ahead on arrival.
 	Position() int
+
+	// Context is done when the turn has been revoked or left. [context.Cause] says why: it
+	// wraps what [Arrival.Revoke] gets, or is [ErrLeft]. Work that must not go on without the
+	// turn uses this context, and checks it at its end. A turn that is revoked lasts until
+	// Leave, except with [ErrLost]: then another caller may be inside already.
+	Context() context.Context
 
 	// Leave ends the turn. Calls after the first do nothing.
 	Leave()

@@ -231,7 +231,7 @@ func (e *Engine) endLocked(cause error) (refused, revoked int) {
 	return refused, revoked
 }
 
-func (e *Engine) closedError() error { return &StorageError{"using", e.Path(), ErrClosed} }
+func (e *Engine) closedError() error { return fmt.Errorf("using %s: %w", e.Path(), ErrClosed) }
 
 // closeStore closes the store of a closed engine once nothing needs it.
 func (e *Engine) closeStore() {

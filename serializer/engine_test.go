@@ -135,11 +135,11 @@ func TestClose(t *testing.T) {
 		waiting := join(t, e, arrival())
 		closed := make(chan error, 2)
 		go func() { closed <- e.Close() }()
-		waiting.refused(t, serializer.ReasonStorage, serializer.ErrClosed)
+		waiting.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 		wantRevoked(t, causes, serializer.ErrClosed)
 		_, err := e.Enter(t.Context(), arrival())
-		wantRefusal(t, err, serializer.ReasonStorage, serializer.ErrClosed)
-		start(e, arrival()).refused(t, serializer.ReasonStorage, serializer.ErrClosed)
+		wantRefusal(t, err, serializer.ReasonClosed, serializer.ErrClosed)
+		start(e, arrival()).refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 		holder.Leave()
 		if err := <-closed; err != nil {
 			t.Error(err)
@@ -180,7 +180,7 @@ func TestCloseBeforeReaders(t *testing.T) {
 		}
 		go func() { _ = e.Close() }()
 		for _, w := range waiters {
-			w.refused(t, serializer.ReasonStorage, serializer.ErrClosed)
+			w.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 		}
 		for _, turn := range holders {
 			turn.Leave()
@@ -230,8 +230,8 @@ func TestAppendBlocks(t *testing.T) {
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
-	first.refused(t, serializer.ReasonStorage, serializer.ErrClosed)
-	second.refused(t, serializer.ReasonStorage, serializer.ErrClosed)
+	first.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
+	second.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 	<-s.closed
 }
 
@@ -345,8 +345,6 @@ func TestAppendFails(t *testing.T) {
 	next := join(t, e, arrival())
 	holder.Leave()
 	next.enters(t).Leave()
-	_, err = e.Enter(t.Context(), serializer.Arrival{Queue: "bad"})
-	wantRefusal(t, err, serializer.ReasonStorage, errNaming)
 }
 
 // A ticket that somebody else has removed is over for a waiter. A holder is told, and the

@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"time"
 )
 
-// Enter takes a ticket in the queue a.Queue and waits for its turn. The error, if any,
-// is a [*Refused]; no ticket is then left behind. The wait ends early when ctx is done.
+// Enter takes a ticket in the queue a.Queue and waits for its turn. The wait ends early
+// when ctx is done; if it is already, no ticket is taken. The error, if any, is a [*Refused],
+// or wraps [ErrQueueName]. No ticket is then left behind.
 func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
+	if ctx.Err() != nil {
+		return nil, newTicket(e, &a).refused(context.Cause(ctx))
+	}
 	turn, wait, err := e.Arrive(a)
 	if wait != (Wait{}) {
 		turn, err = wait.End(ctx)
@@ -20,11 +23,27 @@ func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	return turn, err
 }
 
+// Do enters, calls a function and leaves, also if the function panics. The function's context
+// is done when ctx is, and when the turn is revoked; see [Turn.Context]. Do returns the
+// function's error, or that of [Engine.Enter].
+func (e *Engine) Do(ctx context.Context, a Arrival, work func(context.Context) error) error {
+	turn, err := e.Enter(ctx, a)
+	if err != nil {
+		return err
+	}
+	defer turn.Leave()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(ErrLeft)
+	revoked := turn.Context()
+	defer context.AfterFunc(revoked, func() { cancel(context.Cause(revoked)) })()
+	return work(ctx)
+}
+
 // Arrive takes a ticket, as [Engine.Enter] does, and returns at once. If the turn has to be
 // waited for, the caller must call [Wait.End]. Otherwise, the wait is the zero value.
 func (e *Engine) Arrive(a Arrival) (Turn, Wait, error) {
 	t := newTicket(e, &a)
-	if err := e.arrive(t); err != nil {
+	if err := e.arrive(t, a.Timeout); err != nil {
 		return nil, Wait{}, t.refused(err)
 	}
 	if e.waits(t, a.Timeout) {
@@ -40,7 +59,7 @@ func (e *Engine) Arrive(a Arrival) (Turn, Wait, error) {
 func (e *Engine) Join(a Arrival, done func(Turn, error)) Wait {
 	t := newTicket(e, &a)
 	t.done = done
-	if err := e.arrive(t); err != nil {
+	if err := e.arrive(t, a.Timeout); err != nil {
 		go done(nil, t.refused(err))
 		return Wait{}
 	}
@@ -103,9 +122,12 @@ func (w Wait) GiveUp(cause error) {
 }
 
 // arrive asks for a ticket. The error means that there is none.
-func (e *Engine) arrive(t *Ticket) error {
-	if err := e.store.Check(t.Queue); err != nil {
-		return &StorageError{"entering", e.Path(), fmt.Errorf("no queue can have the name %q: %w", t.Queue, err)}
+func (e *Engine) arrive(t *Ticket, timeout time.Duration) error {
+	if err := CheckQueueName(t.Queue); err != nil {
+		return err
+	}
+	if timeout < 0 {
+		return ErrTimeout
 	}
 	if err := e.arrivalOf(t); err != nil || !e.immediate {
 		return err
@@ -201,6 +223,11 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 		return false
 	}
 	e.postponed = true
+	for _, t := range batch {
+		if t.noWait && t.state == arriving && !t.isNestedLocked() {
+			e.refuseLocked(t, ErrTimeout)
+		}
+	}
 	batch = slices.DeleteFunc(batch, func(t *Ticket) bool { return t.state != arriving })
 	e.arrivals = slices.Insert(e.arrivals, 0, batch...)
 	return true
@@ -334,6 +361,9 @@ func (e *Engine) leave(t *Ticket) {
 	}
 	q := t.in
 	next := e.takeOutLocked(t)
+	if t.context != nil {
+		t.context.cancel(ErrLeft)
+	}
 	t.next, e.departed = e.departed, t
 	// Nobody waits for the removal if the next holder is local and alone. The goroutine that
 	// appends does it after the batch: two threads in a directory would wait for each other.

@@ -22,6 +22,10 @@ func (e events) Joined(t *Ticket) bool {
 	default:
 		t.joined, t.state = true, waiting
 		e.insertLocked(t, q)
+		if t.noWait && t.state == waiting {
+			t.joined = false
+			e.refuseLocked(t, ErrTimeout)
+		}
 	}
 	return t.joined
 }

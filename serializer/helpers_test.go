@@ -54,7 +54,6 @@ func (s *script) appear(queue string, number uint64, rule serializer.Rule) *seri
 }
 
 func (s *script) Path() string                                         { return "script" }
-func (s *script) Check(queue string) error                             { return map[bool]error{true: errNaming}[queue == "bad"] }
 func (s *script) Follow(events serializer.Events)                      { s.Events = events }
 func (s *script) Sync(ctx context.Context) error                       { return ctx.Err() }
 func (s *script) Pause(_ context.Context, q string, u time.Time) error { s.Paused(q, u); return nil }
@@ -100,7 +99,6 @@ func (s *script) wasRemoved(number uint64) bool {
 }
 
 var (
-	errNaming  = errors.New("a bad name")
 	errClosing = errors.New("closing has failed")
 	errHungUp  = errors.New("hung up")
 )

@@ -80,9 +80,15 @@ func (e *Engine) pausesOf(name string) []string {
 // pauseEnd returns the end of a requested pause, in UTC and cut to microseconds.
 func pauseEnd(name string, until time.Time) (time.Time, error) {
 	start, all := strings.CutSuffix(name, "*")
-	switch {
+	check := CheckQueueName
+	if all {
+		check = checkStart
+	}
+	switch err := check(start); {
 	case name == "":
 		return until, errors.New("a queue without a name cannot be paused")
+	case err != nil:
+		return until, fmt.Errorf("pausing queue: %w", err)
 	case all && len(start) > keptQueueName:
 		return until, fmt.Errorf("pausing queues %q: the name is longer than %d bytes and a *, and those of long queues are cut there; "+
 			"pause fewer bytes and a *, or each queue by its whole name", name, keptQueueName)

@@ -82,6 +82,35 @@ func Matches(name, queue string) bool {
 	return queue == name || all && (strings.HasPrefix(queue, start) || isCut && len(start) > keptQueueName && strings.HasPrefix(start, kept))
 }
 
+// CheckQueueName returns why no queue can have a name, on any store: an error that wraps
+// [ErrQueueName], or nil. All names by [QueueName] will do, and so does the empty one.
+func CheckQueueName(name string) error {
+	switch {
+	case len(name) > maxQueueName:
+		return badQueueName(name, fmt.Sprintf("is longer than %d bytes", maxQueueName))
+	case AmbiguousQueueName(name):
+		return badQueueName(name, "ends in four zeros and a digit")
+	}
+	return checkStart(name)
+}
+
+// checkStart returns why no queue's name can begin with a text, or nil.
+func checkStart(text string) error {
+	if strings.HasPrefix(text, ReservedPrefix) {
+		return badQueueName(text, "begins with "+ReservedPrefix)
+	}
+	for i := range len(text) {
+		if c := text[i]; c != '%' && mustEscape(c) {
+			return badQueueName(text, fmt.Sprintf("has the byte %q", c))
+		}
+	}
+	return nil
+}
+
+func badQueueName(name, why string) error {
+	return fmt.Errorf("%w: %q %s; QueueName turns any text into a name", ErrQueueName, name, why)
+}
+
 func mustEscape(c byte) bool {
 	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
 }

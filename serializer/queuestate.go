@@ -53,11 +53,14 @@ type Request struct {
 	Path     string `json:"path"`      // without the query, which may hold secrets
 	ClientIP string `json:"client_ip"` // of the client that sent the request, not of a proxy in between
 	TXID     string `json:"txid"`      // its name in logs; empty if it has none
+
+	// Label stands in place of all of the above for work that is no request of HTTP.
+	Label string `json:"label,omitempty"`
 }
 
 // Texts are all texts, which a client chose. Lists make them harmless and short.
 func (r *Request) Texts() []*string {
-	return []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID}
+	return []*string{&r.Method, &r.Host, &r.Path, &r.ClientIP, &r.TXID, &r.Label}
 }
 
 // Requester knows the request that an [Arrival] is for.
@@ -66,6 +69,12 @@ type Requester interface {
 	// time, even when the turn is over.
 	Request() Request
 }
+
+// Label is a [Requester] for work that is no request of HTTP: lists show the text.
+type Label string
+
+// Request implements [Requester].
+func (l Label) Request() Request { return Request{Label: string(l)} }
 
 // Queues lists every queue that has tickets or is paused, ordered by prefix. A ticket of
 // this process comes with the [Arrival.Requester] it was taken for. It returns when ctx is

@@ -7,8 +7,9 @@ import (
 )
 
 // The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
-// context that ended the wait. ErrNoTicket and ErrInside are errors of
-// evictions only, and ErrNotNow is one of [Store.Append].
+// context that ended the wait. ErrQueueName is no refusal: it is the error of a name that no
+// queue can have. ErrLeft is the cause of [Turn.Context] after a turn. ErrNoTicket and
+// ErrInside are errors of evictions only, and ErrNotNow is one of [Store.Append].
 var (
 	ErrTimeout    = errors.New("waited too long in the queue")
 	ErrFull       = errors.New("too many are waiting in the queue")
@@ -16,7 +17,9 @@ var (
 	ErrEvicted    = errors.New("evicted from the queue")
 	ErrLost       = errors.New("the engine lost its claim on the queue")
 	ErrStorage    = errors.New("the queue's storage failed")
-	ErrClosed     = errors.New("the queue's engine is closed")
+	ErrClosed     = errors.New("closed by its program")
+	ErrQueueName  = errors.New("no queue can have this name")
+	ErrLeft       = errors.New("the turn has been left")
 	ErrNoTicket   = errors.New("no such ticket")
 	ErrInside     = errors.New("the ticket is inside")
 	ErrNotNow     = errors.New("no tickets are issued at the moment")
@@ -33,7 +36,8 @@ const (
 	ReasonEvicted    Reason = "evicted"
 	ReasonLost       Reason = "lost"
 	ReasonStorage    Reason = "storage"
-	ReasonGone       Reason = "gone" // the caller's context was done
+	ReasonClosed     Reason = "closed" // by its program
+	ReasonGone       Reason = "gone"   // the caller's context was done
 )
 
 // causes are all reasons of refusal, each with the errors that mean it.
@@ -45,7 +49,8 @@ var causes = []struct {
 	{ReasonFull, []error{ErrFull}},
 	{ReasonSuperseded, []error{ErrSuperseded}},
 	{ReasonEvicted, []error{ErrEvicted}},
-	{ReasonStorage, []error{ErrStorage, ErrClosed}}, // before ErrLost: a ticket that was never taken cannot be lost
+	{ReasonClosed, []error{ErrClosed}},
+	{ReasonStorage, []error{ErrStorage}}, // before ErrLost: a ticket that was never taken cannot be lost
 	{ReasonLost, []error{ErrLost}},
 	{ReasonGone, nil}, // whatever ended the context
 }

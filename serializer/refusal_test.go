@@ -20,7 +20,7 @@ func TestReasons(t *testing.T) {
 		serializer.ErrEvicted:    serializer.ReasonEvicted,
 		serializer.ErrLost:       serializer.ReasonLost,
 		serializer.ErrStorage:    serializer.ReasonStorage,
-		serializer.ErrClosed:     serializer.ReasonStorage,
+		serializer.ErrClosed:     serializer.ReasonClosed,
 		context.Canceled:         serializer.ReasonGone,
 		&serializer.StorageError{Op: "renewing", Path: "etcd:", Err: serializer.ErrLost}: serializer.ReasonStorage,
 	}

@@ -24,9 +24,6 @@ type Store interface {
 	// never changes. Stores that share queues have the same path.
 	Path() string
 
-	// Check returns why no queue of the given name can be kept, or nil.
-	Check(queue string) error
-
 	// Follow begins to report to events. It is called once, before all other methods. It
 	// need not wait until the store can be reached.
 	Follow(events Events)

@@ -1,6 +1,9 @@
 package serializer
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
 	"strconv"
 	"time"
@@ -47,11 +50,13 @@ type waiter struct {
 	joined    bool          // the store has shown the ticket
 	delivered bool          // the caller has its turn
 	lost      bool          // the store has lost the ticket while its holder is inside
+	noWait    bool          // Arrival.NoWait
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
 	holder    *Ticket       // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
+	context   *turnContext // nil unless it was asked for, or the turn was revoked
 	requester Requester
 	refusal   error         // set before the message
 	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
@@ -85,7 +90,7 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 	t := &both.Ticket
 	t.waiter = &both.waiter
 	t.Queue, t.Client, t.Rule = a.Queue, a.Client, a.Rule
-	t.engine, t.revoke, t.requester = e, a.Revoke, a.Requester
+	t.engine, t.revoke, t.requester, t.noWait = e, a.Revoke, a.Requester, a.NoWait
 	if a.DropOldest {
 		t.MaxWaiting = a.MaxWaiting
 	} else {
@@ -130,6 +135,33 @@ func (t *Ticket) Position() int { return t.position }
 // Leave implements [Turn].
 func (t *Ticket) Leave() { t.engine.leave(t) }
 
+// String describes the ticket in one line.
+func (t *Ticket) String() string { return fmt.Sprintf("ticket %d of queue %q", t.Number, t.Queue) }
+
+// turnContext is that of [Turn.Context].
+type turnContext struct {
+	context.Context
+	cancel context.CancelCauseFunc
+}
+
+// Context implements [Turn].
+func (t *Ticket) Context() context.Context {
+	t.engine.mu.Lock()
+	defer t.engine.mu.Unlock()
+	return t.contextLocked().Context
+}
+
+func (t *Ticket) contextLocked() *turnContext {
+	if t.context == nil {
+		ctx, cancel := context.WithCancelCause(context.Background())
+		t.context = &turnContext{ctx, cancel}
+		if t.state == over {
+			cancel(ErrLeft)
+		}
+	}
+	return t.context
+}
+
 // isFull reports whether too many wait for the ticket to join them.
 func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max }
 
@@ -145,6 +177,7 @@ func (t *Ticket) wakeLocked(refusal error) {
 
 // revokeLocked takes the turn back from a holder, but only once.
 func (t *Ticket) revokeLocked(cause error) {
+	t.contextLocked().cancel(cause) // only the first cause counts
 	revoke := t.revoke
 	t.revoke = nil
 	if revoke != nil {
@@ -156,6 +189,9 @@ func (t *Ticket) revokeLocked(cause error) {
 //
 //go:noinline
 func (t *Ticket) refused(err error) error {
+	if errors.Is(err, ErrQueueName) {
+		return err
+	}
 	r := &Refused{Reason: ReasonOf(err), Queue: t.Queue, Position: t.position, Err: err}
 	if t.joined { // otherwise, the store may be numbering it at this moment
 		r.Token = t.Number

@@ -39,7 +39,7 @@ import (
 // `{http.serialize.position}` | How many requests were ahead on arrival
 // `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
 // `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
-// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted` or `superseded`
+// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted`, `superseded` or `closed`
 type Handler struct {
 	// Lets the request pass this and every later serialize. Default: false.
 	Off bool `json:"off,omitempty"`

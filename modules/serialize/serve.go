@@ -311,7 +311,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		return p.answerRefusal(w)
 	}
 	status := s.ErrorCode
-	if refused.Reason.IsFailure() {
+	if refused.Reason.IsFailure() || refused.Reason == serializer.ReasonClosed {
 		status = http.StatusServiceUnavailable
 	}
 	p.about.Reason, p.about.Position, p.about.Token = refused.Reason, refused.Position, refused.Token

@@ -80,9 +80,6 @@ func NewStore(o Options) *Store {
 // Path implements [serializer.Store].
 func (st *Store) Path() string { return st.Options.Path }
 
-// Check implements [serializer.Store]. Every name will do.
-func (st *Store) Check(string) error { return nil }
-
 // Follow implements [serializer.Store].
 func (st *Store) Follow(events serializer.Events) {
 	st.events = events

@@ -11,7 +11,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, storetest.Options{QueueName: serializer.QueueName}, func(t testing.TB, n int) []serializer.Store {
+	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) []serializer.Store {
 		path := t.TempDir()
 		stores := make([]serializer.Store, n)
 		for i := range stores {

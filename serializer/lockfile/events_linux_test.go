@@ -231,17 +231,6 @@ func TestEvictionWhileDirectoryIsReplaced(t *testing.T) {
 	}
 }
 
-// Names that could lead out of the directory, or that nobody could read again, are
-// refused. What QueueName makes of them is not.
-func TestQueueThatCannotBeNamed(t *testing.T) {
-	t.Parallel()
-	e := open(t, t.TempDir())
-	for _, queue := range []string{"../a_", "a/b_", `a\b_`, "a\x00", name.Owners + "x", "a_00001", strings.Repeat("x", 190)} {
-		wantRefusal(t, started(e, queue), serializer.ErrStorage)
-		enter(t, e, serializer.QueueName(queue)).Leave()
-	}
-}
-
 // Bug: the files of a long queue were put into it as the directory lists them, and each had
 // to find its place. Meanwhile, no process could issue tickets.
 func TestListedTicketsAppearInOrder(t *testing.T) {

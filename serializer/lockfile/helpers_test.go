@@ -158,13 +158,14 @@ func stillWaits(t testing.TB, waiting <-chan result, why string) {
 	}
 }
 
-// wantRefusal expects that the storage refuses an arrival for a cause.
+// wantRefusal expects that an arrival is refused for a cause, which is the storage, or that the
+// engine was closed.
 func wantRefusal(t testing.TB, waiting <-chan result, cause error) {
 	t.Helper()
 	select {
 	case r := <-waiting:
-		if !errors.Is(r.err, cause) || !errors.Is(r.err, serializer.ErrStorage) {
-			t.Errorf("got error %v; expected one of the storage, because of: %v", r.err, cause)
+		if !errors.Is(r.err, cause) || !errors.Is(r.err, serializer.ErrStorage) && cause != serializer.ErrClosed {
+			t.Errorf("got error %v; expected a failure of the storage, because of: %v", r.err, cause)
 		}
 		if r.turn != nil {
 			r.turn.Leave()

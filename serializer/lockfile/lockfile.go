@@ -19,7 +19,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
@@ -71,7 +70,8 @@ import (
 // The whole queue in shared memory: a process that dies while changing it leaves it broken. See
 // docs/how-it-works.md for more, and docs/reliability.md for what is not promised.
 type Store struct {
-	path   string
+	path   string // that was given to Open
+	opened string // the directory that it led to then
 	clock  func() time.Time
 	log    *slog.Logger
 	lines  throttle.Throttle[string] // limits repeated log messages
@@ -88,11 +88,19 @@ type Store struct {
 	running sync.WaitGroup // the monitor
 }
 
-// Open makes a store on a directory. It makes the directory if it is missing. It fails
-// with a [*serializer.StorageError] if the store could not work there: if the directory is
-// not writable, or is on a file system without locks or hard links, or on a network. It
-// does not wait for other processes.
+// Open makes a store on a directory. It makes the directory if it is missing. Processes that
+// open the same directory share its queues.
+//
+// In a directory that everybody may write to, such as /tmp, the queues of each user lie in a
+// directory of his own: two users do not wait for each other. [Store.Path] says where.
+//
+// The error is a [*serializer.StorageError] if the store could not work there: if the
+// directory is not writable, or is on a file system without locks or hard links, or on a
+// network. Open does not wait for other processes.
 func Open(path string, o Options) (*Store, error) {
+	if path == "" {
+		return nil, errors.New("opening lock directory: the path is empty; name a directory, which is made if it is missing")
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("finding lock directory: %w", err)
@@ -117,15 +125,14 @@ func Open(path string, o Options) (*Store, error) {
 	if own := dir.OwnIn(path); d.sys.Path() != own && len(s.made) > 0 {
 		s.made = s.made[1:] // it is not needed
 	}
+	s.opened = d.sys.Path()
 	s.current.Store(d)
 	return s, nil
 }
 
-// Path returns the directory that was given to [Open], as an absolute path.
-func (s *Store) Path() string { return s.path }
-
-// Check implements [serializer.Store].
-func (s *Store) Check(queue string) error { return name.CheckPrefix(queue) }
+// Path returns the directory in which the queues are, as an absolute path: the one that was
+// given to [Open], or this user's own in it.
+func (s *Store) Path() string { return s.opened }
 
 // Follow implements [serializer.Store].
 func (s *Store) Follow(events serializer.Events) {

@@ -5,7 +5,6 @@ package lockfile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"strings"
@@ -23,9 +22,6 @@ import (
 
 // Pause implements [serializer.Store].
 func (s *Store) Pause(ctx context.Context, queue string, until time.Time) error {
-	if err := s.Check(queue); err != nil {
-		return fmt.Errorf("pausing queue %q: %w", queue, err)
-	}
 	return s.setPause(ctx, queue, name.Pause{Queue: queue, End: until}.String())
 }
 

@@ -51,9 +51,6 @@ func (s *Store) Immediate() {}
 // Path returns [Options.Path], or "memory" if that is empty.
 func (s *Store) Path() string { return s.path }
 
-// Check implements [serializer.Store]. Every name will do.
-func (s *Store) Check(string) error { return nil }
-
 // Follow implements [serializer.Store].
 func (s *Store) Follow(events serializer.Events) { s.events = events }
 

@@ -60,7 +60,7 @@ func (c *crowd) on(i int) *serializer.Engine { return c.engines[i%len(c.engines)
 
 // arrival returns an arrival in a queue.
 func (c *crowd) arrival(text string) serializer.Arrival {
-	return serializer.Arrival{Queue: c.QueueName(text), Timeout: 2 * c.Patience}
+	return serializer.Arrival{Queue: serializer.QueueName(text), Timeout: 2 * c.Patience}
 }
 
 // start sends a caller to the i-th engine. Of each engine's callers, every other one joins.
@@ -182,6 +182,24 @@ func (c *crowd) end() {
 	}
 }
 
+// A caller that does not wait enters a queue that is free, whichever engine had it before, and no
+// other.
+func engineNoWait(c *crowd) {
+	a := c.arrival("a_")
+	a.NoWait = true
+	for i := range 20 {
+		holder, other := c.start(i, a), c.on(i+1)
+		<-holder.done
+		refused := c.start(i+1, a)
+		<-refused.done
+		if holder.got() != enteredAt(0) || !errors.Is(refused.err, serializer.ErrTimeout) {
+			c.Fatalf("the first %s; the second %s", holder.got(), refused.got())
+		}
+		holder.leave()
+		c.until(c, "the queue is free", func() bool { return len(c.list(other)) == 0 })
+	}
+}
+
 // Many callers come, wait, give up, are evicted, pause the queue and leave at once. The judge
 // looks at each that enters. Each gets its turn or a refusal that it asked for, and only
 // once. In the end, nothing is left.
@@ -192,7 +210,7 @@ func engineCrowd(c *crowd) {
 		r := rand.New(rand.NewPCG(c.Seed, uint64(i)))
 		group.Go(func() {
 			for n := range 25 {
-				if !c.visit(i+n, r) {
+				if !c.send(i+n, r) {
 					return
 				}
 			}
@@ -201,8 +219,8 @@ func engineCrowd(c *crowd) {
 	group.Wait()
 }
 
-// visit sends one caller of a crowd. It reports whether the engine has answered.
-func (c *crowd) visit(i int, r *rand.Rand) bool {
+// send sends one caller of a crowd. It reports whether the engine has answered.
+func (c *crowd) send(i int, r *rand.Rand) bool {
 	a := c.arrival(pick(r, "a_", "a_", "b_"))
 	a.Rule = pick(r, someRules...)
 	allowed := []error{serializer.ErrEvicted}
@@ -220,6 +238,9 @@ func (c *crowd) visit(i int, r *rand.Rand) bool {
 	case 3:
 		a.MaxWaiting, a.DropOldest = 1+r.IntN(8), true
 		allowed = append(allowed, serializer.ErrSuperseded)
+	case 4:
+		a.NoWait = true
+		allowed = append(allowed, serializer.ErrTimeout)
 	}
 	v := c.start(i, a)
 	select {

@@ -34,7 +34,6 @@ func Open(db *Database, owner string) *Store {
 }
 
 func (s *Store) Path() string                     { return "table:tickets" }
-func (s *Store) Check(string) error               { return nil } // every name will do
 func (s *Store) Sync(ctx context.Context) error   { return s.do(ctx, func(*Tx) {}) }
 func (s *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref) == inside }
 

@@ -32,7 +32,7 @@ func engineHistory(c *crowd) {
 	c.Logf("seed %d", c.Seed)
 	h := &history{crowd: c, rand: rand.New(rand.NewPCG(c.Seed, 0)), queues: make(map[string]*modelQueue)}
 	for _, text := range queueTexts {
-		h.queues[c.QueueName(text)] = new(modelQueue)
+		h.queues[serializer.QueueName(text)] = new(modelQueue)
 	}
 	for range steps {
 		h.compare(h.step())
@@ -83,7 +83,7 @@ func (h *history) step() (what string) {
 	h.Helper()
 	var inside, waiting []*expected
 	for _, text := range queueTexts {
-		q := h.queues[h.QueueName(text)]
+		q := h.queues[serializer.QueueName(text)]
 		waits := q.waiting()
 		inside = append(inside, q.tickets[:len(q.tickets)-len(waits)]...)
 		waiting = append(waiting, waits...)
@@ -99,7 +99,7 @@ func (h *history) step() (what string) {
 	case n < 10 && len(inside)+len(waiting) > 0:
 		return h.evict(pick(h.rand, append(inside, waiting...)...))
 	case n == 10:
-		name := h.QueueName(queueTexts[2])
+		name := serializer.QueueName(queueTexts[2])
 		return h.setPaused(name, !h.queues[name].paused)
 	default:
 		return h.arrive()

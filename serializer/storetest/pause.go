@@ -39,7 +39,7 @@ func (r *recorder) reported(name string, until time.Time) {
 // A pause is reported by all stores with its exact end, before Pause returns in the own
 // process. Another one of the same name replaces it. A name with a * is one of its own.
 func storePause(g *group) {
-	name, end := g.QueueName("a_"), time.Now().Add(time.Hour).Truncate(time.Microsecond).UTC()
+	name, end := serializer.QueueName("a_"), time.Now().Add(time.Hour).Truncate(time.Microsecond).UTC()
 	for _, r := range g.recorders {
 		r.enter("a_")
 	}
@@ -58,7 +58,7 @@ func storePause(g *group) {
 // A pause ends by itself in all processes, not before its time. One that was replaced does
 // not end the other.
 func storePauseEnds(g *group) {
-	short, long := g.QueueName("a_"), g.QueueName("b_")
+	short, long := serializer.QueueName("a_"), serializer.QueueName("b_")
 	for _, r := range g.recorders {
 		r.enter("a_")
 	}

@@ -171,7 +171,7 @@ func (r *recorder) ticket(text string, rule serializer.Rule) *serializer.Ticket 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.made++
-	return serializer.NewTicket(serializer.Arrival{Queue: r.QueueName(text), Rule: rule, Client: clientOf(r.made)})
+	return serializer.NewTicket(serializer.Arrival{Queue: serializer.QueueName(text), Rule: rule, Client: clientOf(r.made)})
 }
 
 // enter issues a ticket.

@@ -32,10 +32,6 @@ type Options struct {
 	// at a time. Default: false.
 	Private bool
 
-	// QueueName turns any text into the name of a queue, for stores that do not allow
-	// every name. Different texts must have different names. Nil uses the text unchanged.
-	QueueName func(text string) string
-
 	// Patience is how long the suite waits for what must happen. Default: one minute.
 	Patience time.Duration
 
@@ -77,15 +73,13 @@ var cases = []testCase{
 	{"eviction", true, followed(storeEvict)},
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},
+	{"no wait", false, onEngines(engineNoWait)},
 	{"many at once", false, onEngines(engineCrowd)},
 }
 
 // run opens stores and tests them.
 func (c testCase) run(t testing.TB, o Options, open func(t testing.TB, n int) []serializer.Store) {
 	t.Helper()
-	if o.QueueName == nil {
-		o.QueueName = func(text string) string { return text }
-	}
 	o.Patience = cmp.Or(o.Patience, time.Minute)
 	o.Seed = cmp.Or(o.Seed, rand.Uint64())
 	n := 2

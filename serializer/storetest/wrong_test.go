@@ -106,6 +106,14 @@ func TestWrongStores(t *testing.T) {
 			s.events.change = func(t *serializer.Ticket) { t.Queue = strings.TrimSpace(t.Queue) }
 		}},
 		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
+		{"numbers are given late", "no wait", func(s *wrongStore) {
+			s.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
+				if tickets[0].Client[len(tickets[0].Client)-1]%2 == 1 {
+					return serializer.ErrNotNow
+				}
+				return s.Store.Append(ctx, tickets)
+			}
+		}},
 		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true

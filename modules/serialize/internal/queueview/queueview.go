@@ -143,9 +143,12 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 	return rows
 }
 
-// about is the method and the address of a request. Of a long address, the host is cut first:
+// about is the method and the address of a request, or its label. Of a long address, the host is cut first:
 // the path says more.
 func about(r *serializer.Request) string {
+	if r.Label != "" {
+		return Cut(r.Label, maxCell)
+	}
 	method := Cut(r.Method, 16) + " "
 	path := Cut(r.Path, maxCell-len(method)-minHost)
 	return method + Cut(r.Host, maxCell-utf8.RuneCountInString(method+path)) + path

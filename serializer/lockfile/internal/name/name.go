@@ -3,7 +3,6 @@ package name
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -27,7 +26,6 @@ const (
 	familyDigits = 3
 	portDigits   = 8
 	fixedDigits  = numberDigits + familyDigits + portDigits
-	maxAddress   = 39 // digits and colons of IPv6
 
 	familyIPv4 = "002"
 	familyIPv6 = "010"
@@ -39,12 +37,9 @@ const (
 	MaxNumber = 9_999_999_999_999_999 // 2286-11-20
 )
 
-// maxLength is the longest file name that file systems allow, in bytes. maxPrefix leaves
-// room for that of an eviction.
-const (
-	maxLength = 255
-	maxPrefix = maxLength - len(Evicts) - fixedDigits - maxAddress
-)
+// maxLength is the longest file name that file systems allow, in bytes. Names of queues are so
+// short that those of their evictions fit; see [serializer.CheckQueueName].
+const maxLength = 255
 
 // The files of a lock directory that are no tickets. [Parse] accepts none of these names.
 const (
@@ -115,21 +110,6 @@ func parseAt(file string, at int) (Name, bool) {
 		return Name{}, false
 	}
 	return Name{Prefix: file[:at], Number: number, Client: netip.AddrPortFrom(addr, uint16(port))}, true
-}
-
-// CheckPrefix returns why the names of tickets cannot begin with a text, or nil.
-func CheckPrefix(prefix string) error {
-	switch {
-	case strings.ContainsAny(prefix, "/\\\x00"):
-		return errors.New("it contains a slash, a backslash or a zero byte")
-	case strings.HasPrefix(prefix, serializer.ReservedPrefix):
-		return fmt.Errorf("it begins with %s", serializer.ReservedPrefix)
-	case serializer.AmbiguousQueueName(prefix):
-		return errors.New("it ends in four zeros and a digit")
-	case len(prefix) > maxPrefix:
-		return fmt.Errorf("it is longer than %d bytes", maxPrefix)
-	}
-	return nil
 }
 
 // Pause is the content of the name of a pause's file.

@@ -1,0 +1,120 @@
+package serializer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// The context of a turn ends with it, and its cause says why. It does not matter when it is
+// asked for.
+func TestTurnContext(t *testing.T) {
+	ends := map[string]struct {
+		cause error
+		end   func(*serializer.Engine, serializer.Turn)
+	}{
+		"left": {serializer.ErrLeft, func(_ *serializer.Engine, turn serializer.Turn) { turn.Leave() }},
+		"evicted": {serializer.ErrEvicted, func(e *serializer.Engine, turn serializer.Turn) {
+			_ = e.Evict(context.Background(), "a_", turn.Token())
+		}},
+		"closed": {serializer.ErrClosed, func(e *serializer.Engine, _ serializer.Turn) { go e.Close() }},
+	}
+	for name, c := range ends {
+		t.Run(name, func(t *testing.T) {
+			engines(t, func(t *testing.T, e *serializer.Engine) {
+				a, revoked := revoked(arrival())
+				turn := enter(t, e, a)
+				ctx := turn.Context()
+				if ctx.Err() != nil {
+					t.Fatal(context.Cause(ctx))
+				}
+				c.end(e, turn)
+				<-ctx.Done()
+				if c.cause != serializer.ErrLeft {
+					wantRevoked(t, revoked, c.cause)
+				}
+				turn.Leave()
+				turn.Leave()
+				for _, ctx := range []context.Context{ctx, turn.Context()} {
+					if !errors.Is(context.Cause(ctx), c.cause) {
+						t.Errorf("ended with %v; expected %v", context.Cause(ctx), c.cause)
+					}
+				}
+			})
+		})
+	}
+	t.Run("asked for late", func(t *testing.T) {
+		e := newMemory()
+		defer e.Close()
+		turn := enter(t, e, arrival())
+		_ = e.Evict(t.Context(), "a_", turn.Token())
+		evicted := turn.Context()
+		turn.Leave()
+		second := enter(t, e, arrival())
+		second.Leave()
+		if !errors.Is(context.Cause(evicted), serializer.ErrEvicted) || context.Cause(second.Context()) != serializer.ErrLeft {
+			t.Errorf("ended with %v and %v", context.Cause(evicted), context.Cause(second.Context()))
+		}
+	})
+}
+
+type key struct{}
+
+// Do runs a function inside, in a context of the caller and of the turn.
+func TestDo(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		failed := errors.New("failed")
+		ctx, cancel := context.WithCancelCause(context.WithValue(t.Context(), key{}, "value"))
+		var kept context.Context
+		err := e.Do(ctx, arrival(), func(ctx context.Context) error {
+			kept = ctx
+			if ctx.Value(key{}) != "value" || ctx.Err() != nil {
+				t.Errorf("the context has value %v and error %v", ctx.Value(key{}), ctx.Err())
+			}
+			if inside, _ := e.Count("a_"); inside != 1 {
+				t.Errorf("%d inside", inside)
+			}
+			return failed
+		})
+		if err != failed || context.Cause(kept) != serializer.ErrLeft {
+			t.Errorf("returned %v, and its context ended with %v", err, context.Cause(kept))
+		}
+		_ = e.Do(ctx, arrival(), func(ctx context.Context) error {
+			_ = e.Evict(ctx, "a_", tokenOf(t, e, 0))
+			<-ctx.Done()
+			if !errors.Is(context.Cause(ctx), serializer.ErrEvicted) {
+				t.Errorf("evicted with %v", context.Cause(ctx))
+			}
+			return nil
+		})
+		_ = e.Do(ctx, arrival(), func(ctx context.Context) error {
+			cancel(errHungUp)
+			<-ctx.Done()
+			if context.Cause(ctx) != errHungUp {
+				t.Errorf("cancelled with %v", context.Cause(ctx))
+			}
+			return nil
+		})
+		never := func(context.Context) error { t.Error("it ran"); return nil }
+		wantRefusal(t, e.Do(ctx, arrival(), never), serializer.ReasonGone, errHungUp)
+		func() {
+			defer func() { _ = recover() }()
+			_ = e.Do(t.Context(), arrival(), func(context.Context) error { panic("failed") })
+		}()
+		enter(t, e, arrival()).Leave()
+	})
+}
+
+// Bug: printing a turn showed the engine and its locks.
+func TestPrintedTurn(t *testing.T) {
+	e := newMemory()
+	defer e.Close()
+	turn := enter(t, e, arrival())
+	defer turn.Leave()
+	if text := fmt.Sprintf("%v", turn); text != fmt.Sprintf("ticket %d of queue %q", turn.Token(), "a_") {
+		t.Error(text)
+	}
+}
