@@ -94,13 +94,13 @@ func (n CallNumber) AppendText(dst []byte) ([]byte, error) {
 var callNumberForm = form[CallNumber]{scheme: "call_number", parse: ParseCallNumber}
 
 // MarshalText returns the number's 8 characters. It never fails.
-func (n CallNumber) MarshalText() ([]byte, error) { return callNumberForm.marshalText(n) }
+func (n CallNumber) MarshalText() ([]byte, error) { return n.AppendText(nil) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (n *CallNumber) UnmarshalText(text []byte) error { return callNumberForm.unmarshalText(n, text) }
 
 // Value returns the number for database/sql, as its 8 characters.
-func (n CallNumber) Value() (driver.Value, error) { return callNumberForm.value(n) }
+func (n CallNumber) Value() (driver.Value, error) { return value(n) }
 
 // Scan reads the number from database/sql, as its 8 characters.
 func (n *CallNumber) Scan(src any) error { return callNumberForm.scan(n, src) }

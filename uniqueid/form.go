@@ -7,9 +7,13 @@ import (
 	"strconv"
 )
 
-// form is how the IDs of one kind are written to texts, bytes and columns of databases,
-// and read from these. The methods that each kind has for this are calls of its form.
-type form[T id] struct {
+// form is how the IDs of one kind are read from texts, bytes and columns of databases. The
+// methods that each kind has for this are calls of its form.
+//
+// Some kinds have zero values that are IDs, which are written like all others. In the other
+// kinds, the zero value means none. All methods then write nothing: an empty text, no bytes,
+// or NULL.
+type form[T any] struct {
 	scheme string
 	parse  func(text string) (T, error)
 	// sizes are those of the bytes, if the kind has a form in bytes. No text of the kind is
@@ -19,26 +23,8 @@ type form[T id] struct {
 	size string
 	// unpack reads bytes of one of the sizes.
 	unpack func(data []byte) (T, error)
-	// optional says that the zero value means none. It is written as an empty text, as no
-	// bytes and as NULL, and read back from these.
+	// optional says that the zero value means none, and is read from nothing.
 	optional bool
-}
-
-type id interface {
-	comparable
-	String() string
-}
-
-func (f *form[T]) isNone(id T) bool {
-	var zero T
-	return f.optional && id == zero
-}
-
-func (f *form[T]) marshalText(id T) ([]byte, error) {
-	if f.isNone(id) {
-		return nil, nil
-	}
-	return []byte(id.String()), nil
 }
 
 func (f *form[T]) unmarshalText(id *T, text []byte) error {
@@ -68,14 +54,6 @@ func (f *form[T]) unmarshalBinary(id *T, data []byte) error {
 	return nil
 }
 
-// value returns what is stored in a column: the text, or NULL for none.
-func (f *form[T]) value(id T) (driver.Value, error) {
-	if f.isNone(id) {
-		return nil, nil
-	}
-	return id.String(), nil
-}
-
 // scan reads a column that holds the text or the bytes.
 func (f *form[T]) scan(id *T, src any) error {
 	found := fmt.Sprintf("a value of type %T", src)
@@ -91,7 +69,15 @@ func (f *form[T]) scan(id *T, src any) error {
 		if f.optional {
 			return f.unmarshalText(id, nil)
 		}
-		found = "NULL"
+		found = "NULL, which sql.Null can read"
 	}
 	return &ParseError{f.scheme, "", -1, "text or bytes", found}
+}
+
+// value returns what is stored in a column: the text, or NULL for none.
+func value(id fmt.Stringer) (driver.Value, error) {
+	if text := id.String(); text != "" {
+		return text, nil
+	}
+	return nil, nil
 }

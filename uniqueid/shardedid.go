@@ -109,13 +109,13 @@ func (id ShardedID) AppendText(dst []byte) ([]byte, error) { return append(dst, 
 var shardedIDForm = form[ShardedID]{scheme: "sharded_id", parse: ParseShardedID}
 
 // MarshalText returns the ID's text. It never fails.
-func (id ShardedID) MarshalText() ([]byte, error) { return shardedIDForm.marshalText(id) }
+func (id ShardedID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *ShardedID) UnmarshalText(text []byte) error { return shardedIDForm.unmarshalText(id, text) }
 
 // Value returns the ID for database/sql, as its text.
-func (id ShardedID) Value() (driver.Value, error) { return shardedIDForm.value(id) }
+func (id ShardedID) Value() (driver.Value, error) { return value(id) }
 
 // Scan reads the ID from database/sql, as its text.
 func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -23,7 +24,7 @@ const (
 
 // TraceContext is the header field traceparent of W3C Trace Context, version 00. It names
 // the trace that a request belongs to, and the part of it that called. Neither the trace ID
-// nor the parent ID is zero.
+// nor the parent ID is zero. The zero TraceContext means none.
 type TraceContext struct {
 	traceID TraceID
 	parent  [8]byte
@@ -33,7 +34,8 @@ type TraceContext struct {
 // NewTraceContext begins the trace of a UUIDv7, whose bits are the trace ID. The parent
 // ID is random and not zero, and the flags are [TraceSampled] and [TraceRandom]. The last
 // 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires. For a
-// UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags].
+// UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags]. The zero UUIDv7
+// begins no trace: the TraceContext is none.
 func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
 }
@@ -89,17 +91,20 @@ func (c TraceContext) ParentID() [8]byte { return c.parent }
 // Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
 
-// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
-func (c TraceContext) IsZero() bool { return c == TraceContext{} }
+// IsZero reports whether there is no trace ID, which means none: an empty text, or NULL.
+func (c TraceContext) IsZero() bool { return c.traceID.IsZero() }
 
-// String returns the field's 55 characters.
+// String returns the field's 55 characters, or nothing for the zero TraceContext.
 func (c TraceContext) String() string {
 	text, _ := c.AppendText(make([]byte, 0, traceparentLen))
 	return string(text)
 }
 
-// AppendText appends the field's 55 characters to dst. It never fails.
+// AppendText appends the field's text to dst. It never fails.
 func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
+	if c.IsZero() {
+		return dst, nil
+	}
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
 	hex.Encode(text[3:], c.traceID[:])
 	hex.Encode(text[36:], c.parent[:])
@@ -109,13 +114,19 @@ func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
 
 var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTraceContext, optional: true}
 
-// MarshalText returns the field's 55 characters. It never fails.
-func (c TraceContext) MarshalText() ([]byte, error) { return traceparentForm.marshalText(c) }
+// MarshalText returns the field's text. It never fails.
+func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
 }
+
+// Value returns the field for database/sql, as its 55 characters, or NULL for none.
+func (c TraceContext) Value() (driver.Value, error) { return value(c) }
+
+// Scan reads the field from database/sql, as its 55 characters or NULL.
+func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {
 	c, err := ParseTraceContext(text)

@@ -71,4 +71,8 @@ func TestChild(t *testing.T) {
 			t.Errorf("the child of %v is %v", c, child)
 		}
 	}
+	// Bug: the trace of no UUID was written with a trace ID of zeros, which receivers must refuse.
+	if c := NewTraceContext(UUIDv7{}).Child().WithFlags(TraceSampled); !c.IsZero() || c.String() != "" {
+		t.Errorf("without an ID, the trace is %v", c)
+	}
 }

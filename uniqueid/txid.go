@@ -17,7 +17,7 @@ const (
 // TXID is a transaction ID as the nginx module ngx_txid describes it: 96 bits
 // that sort by time, as bytes and as text. The text is 20 characters of base32hex in lower
 // case (RFC 4648, "extended hex"). The last one carries one bit of the ID and four zero
-// bits, so it is 0 or g. The zero TXID is valid: it is the first ID of 1970.
+// bits, so it is 0 or g. The zero TXID is valid: the first ID of 1970.
 type TXID [12]byte
 
 // MakeTXID makes a TXID from its fields: the milliseconds of t since 1970, and the low
@@ -82,7 +82,7 @@ var txidForm = form[TXID]{
 }
 
 // MarshalText returns the ID's 20 characters. It never fails.
-func (id TXID) MarshalText() ([]byte, error) { return txidForm.marshalText(id) }
+func (id TXID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *TXID) UnmarshalText(text []byte) error { return txidForm.unmarshalText(id, text) }
@@ -94,7 +94,7 @@ func (id TXID) MarshalBinary() ([]byte, error) { return id[:], nil }
 func (id *TXID) UnmarshalBinary(data []byte) error { return txidForm.unmarshalBinary(id, data) }
 
 // Value returns the ID for database/sql, as its 20 characters.
-func (id TXID) Value() (driver.Value, error) { return txidForm.value(id) }
+func (id TXID) Value() (driver.Value, error) { return value(id) }
 
 // Scan reads the ID from database/sql, as its 20 characters or its 12 bytes. Where a column
 // may be NULL, use sql.Null[TXID].

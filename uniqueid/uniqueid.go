@@ -190,7 +190,7 @@ func unpackUniqueID(data []byte) (id UniqueID, err error) {
 }
 
 // MarshalText returns the ID's text. It never fails.
-func (id UniqueID) MarshalText() ([]byte, error) { return uniqueIDForm.marshalText(id) }
+func (id UniqueID) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
 // UnmarshalText reads the text of any layout. The error is a [*ParseError].
 func (id *UniqueID) UnmarshalText(text []byte) error { return uniqueIDForm.unmarshalText(id, text) }
@@ -202,7 +202,7 @@ func (id UniqueID) MarshalBinary() ([]byte, error) { return id.bytes(), nil }
 func (id *UniqueID) UnmarshalBinary(data []byte) error { return uniqueIDForm.unmarshalBinary(id, data) }
 
 // Value returns the ID for database/sql, as its text.
-func (id UniqueID) Value() (driver.Value, error) { return uniqueIDForm.value(id) }
+func (id UniqueID) Value() (driver.Value, error) { return value(id) }
 
 // Scan reads the ID from database/sql, as text or bytes of any layout.
 func (id *UniqueID) Scan(src any) error { return uniqueIDForm.scan(id, src) }

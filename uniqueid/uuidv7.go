@@ -27,7 +27,8 @@ const (
 // last 5.
 //
 // A UUIDv7 from another program can be read as well. If its time is after the year
-// 2109, it has no TXID. The zero UUIDv7 is not a UUID of version 7. RFC 9562 calls it the nil UUID.
+// 2109, it has no TXID. The zero UUIDv7 means none. The nil UUID of RFC 9562, which is
+// written as zeros, is not of version 7 and is refused.
 type UUIDv7 [16]byte
 
 // UUIDv7 returns the TXID as a UUIDv7, with the low 20 bits of more. Take them from a
@@ -93,17 +94,21 @@ func (id UUIDv7) Random() uint64 {
 // More returns the last 20 random bits, which the TXID does not have.
 func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<uuidMoreBits - 1) }
 
-// IsZero reports whether this is the zero value, which means none: an empty text, or NULL.
+// IsZero reports whether this is the zero value, which means none: an empty text, no bytes,
+// or NULL.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
-// String returns the ID's 36 characters.
+// String returns the ID's 36 characters, or nothing for the zero UUIDv7.
 func (id UUIDv7) String() string {
 	text, _ := id.AppendText(make([]byte, 0, uuidTextLen))
 	return string(text)
 }
 
-// AppendText appends the ID's 36 characters to dst. It never fails.
+// AppendText appends the ID's text to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
+	if id.IsZero() {
+		return dst, nil
+	}
 	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
 	for _, group := range uuidGroups {
 		hex.Encode(text[group.at:], id[group.from:group.to])
@@ -128,25 +133,20 @@ func unpackUUIDv7(data []byte) (UUIDv7, error) {
 	return id, nil
 }
 
-// MarshalText returns the ID's 36 characters. It never fails.
-func (id UUIDv7) MarshalText() ([]byte, error) { return uuidv7Form.marshalText(id) }
+// MarshalText returns the ID's text. It never fails.
+func (id UUIDv7) MarshalText() ([]byte, error) { return id.AppendText(nil) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalText(text []byte) error { return uuidv7Form.unmarshalText(id, text) }
 
-// MarshalBinary returns the ID's 16 bytes. It never fails.
-func (id UUIDv7) MarshalBinary() ([]byte, error) {
-	if id.IsZero() {
-		return nil, nil
-	}
-	return id[:], nil
-}
+// MarshalBinary returns the ID's 16 bytes, or none for the zero UUIDv7. It never fails.
+func (id UUIDv7) MarshalBinary() ([]byte, error) { return TraceID(id).MarshalBinary() }
 
 // UnmarshalBinary reads what MarshalBinary returned. The error is a [*ParseError].
 func (id *UUIDv7) UnmarshalBinary(data []byte) error { return uuidv7Form.unmarshalBinary(id, data) }
 
-// Value returns the ID for database/sql, as its 36 characters.
-func (id UUIDv7) Value() (driver.Value, error) { return uuidv7Form.value(id) }
+// Value returns the ID for database/sql, as its 36 characters, or NULL for the zero UUIDv7.
+func (id UUIDv7) Value() (driver.Value, error) { return value(id) }
 
 // Scan reads the ID from database/sql, as its 36 characters, its 16 bytes or NULL.
 func (id *UUIDv7) Scan(src any) error { return uuidv7Form.scan(id, src) }
