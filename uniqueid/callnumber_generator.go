@@ -9,8 +9,13 @@ import (
 	"time"
 )
 
-// ErrRunsExhausted means that all of the 2^30 runs have been issued.
-var ErrRunsExhausted = errors.New("all 1073741824 runs of call numbers are used up")
+// The errors of a generator without a run. Those of its store are others.
+var (
+	// ErrRunsExhausted means that all of the 2^30 runs have been issued.
+	ErrRunsExhausted = errors.New("all 1073741824 runs of call numbers are used up")
+	// ErrClosed means that [CallNumberGenerator.Close] was called, and its run is used up.
+	ErrClosed = errors.New("the generator is closed")
+)
 
 // RunStore issues run numbers to all processes that share it.
 //
@@ -74,17 +79,19 @@ type fetch struct {
 }
 
 // NewCallNumberGenerator makes a generator that takes its runs from store. It
-// does not ask the store yet. Of the options, only [WithClock] matters.
-func NewCallNumberGenerator(store RunStore, options ...Option) *CallNumberGenerator {
+// does not ask the store yet. Of the options, only [WithClock] matters. It fails only
+// without a store. Close the generator when it is no longer needed.
+func NewCallNumberGenerator(store RunStore, options ...Option) (*CallNumberGenerator, error) {
+	if store == nil {
+		return nil, errors.New("making a call_number generator: the store is missing: pass a RunStore, such as a FileRunStore")
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}
+	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}, nil
 }
 
 // Close cancels a request to the store that is in progress. The generator still makes
-// the numbers of its current run, and then no more.
-func (g *CallNumberGenerator) Close() {
-	g.cancel(fmt.Errorf("the generator is closed: %w", context.Canceled))
-}
+// the numbers of its current run. Then [CallNumberGenerator.New] returns [ErrClosed].
+func (g *CallNumberGenerator) Close() { g.cancel(ErrClosed) }
 
 // New makes a CallNumber. It waits for the store only if it has no run, and no longer
 // than the context allows. A run that arrives too late for this call serves the next.
@@ -171,12 +178,16 @@ func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	return g.fetch
 }
 
-// ask asks the store for a run. A store may ignore the context, as a file system does.
+// ask asks the store for a run. A store may ignore the context, as a file system does. One
+// that fails when the context has ended fails for the context's reason.
 func (g *CallNumberGenerator) ask(f *fetch, cancel context.CancelFunc) {
 	defer cancel()
 	number, err := uint32(0), context.Cause(f.ctx)
 	if err == nil {
 		number, err = g.store.NextRun(f.ctx)
+	}
+	if cause := context.Cause(f.ctx); err != nil && cause != nil {
+		err = cause
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -71,7 +71,7 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 }
 
 func TestCallNumberUnique(t *testing.T) {
-	gen := NewCallNumberGenerator(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))
+	gen := Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
 	defer gen.Close()
 	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), anyOrder, func() key {
 		number, err := gen.New(t.Context())
@@ -86,7 +86,7 @@ func TestCallNumberWhileStoreIsGone(t *testing.T) {
 	clock := newFakeClock(0)
 	gone := errors.New("no such disk")
 	store := &memoryStore{}
-	gen := NewCallNumberGenerator(store, WithClock(clock))
+	gen := Must(NewCallNumberGenerator(store, WithClock(clock)))
 	take(t, gen, 1, 1, 0)
 	store.set(1, gone)
 	take(t, gen, RunLen-1, 1, 1)
@@ -113,7 +113,7 @@ func TestCallNumberWhileStoreIsGone(t *testing.T) {
 func TestCallNumberPrefetchRecovers(t *testing.T) {
 	clock := newFakeClock(0)
 	store := &memoryStore{gate: make(chan error)}
-	gen := NewCallNumberGenerator(store, WithClock(clock))
+	gen := Must(NewCallNumberGenerator(store, WithClock(clock)))
 	go func() { store.gate <- nil }()
 	take(t, gen, prefetchAt+1, 1, 0)
 	store.gate <- errors.New("no such disk")
@@ -147,7 +147,7 @@ func TestCallNumberStoreThatErrs(t *testing.T) {
 		{"goes too far", MaxRun, "making a call number: taking the next run: the store gave 1073741824: all 1073741824 runs of call numbers are used up"},
 	} {
 		store := &memoryStore{last: 5}
-		gen := NewCallNumberGenerator(store)
+		gen := Must(NewCallNumberGenerator(store))
 		take(t, gen, prefetchAt, 6, 0)
 		store.set(tt.last, nil)
 		take(t, gen, RunLen-prefetchAt, 6, prefetchAt)
@@ -160,7 +160,7 @@ func TestCallNumberStoreThatErrs(t *testing.T) {
 // A caller that gives up leaves the fetch to the next.
 func TestCallNumberCallerGivesUp(t *testing.T) {
 	store := &memoryStore{gate: make(chan error)}
-	gen := NewCallNumberGenerator(store)
+	gen := Must(NewCallNumberGenerator(store))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := gen.New(ctx)
@@ -169,6 +169,12 @@ func TestCallNumberCallerGivesUp(t *testing.T) {
 	}
 	store.gate <- nil
 	take(t, gen, 1, 1, 0)
+	take(t, gen, RunLen-1, 1, 1)
+	time.AfterFunc(time.Millisecond, gen.Close) // which the store answers with its context's error
+	_, err = gen.New(t.Context())
+	if want := "making a call number: taking the next run: the generator is closed"; !errors.Is(err, ErrClosed) || err.Error() != want {
+		t.Errorf("error after Close is %v", err)
+	}
 }
 
 // hangingStore ignores the context, as a storage on a file system that hangs.
@@ -186,7 +192,7 @@ func (s *hangingStore) NextRun(context.Context) (uint32, error) {
 func TestCallNumberStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := NewCallNumberGenerator(store, WithClock(newFakeClock(0)))
+		gen := Must(NewCallNumberGenerator(store, WithClock(newFakeClock(0))))
 		defer gen.Close()
 		began := time.Now()
 		var waiting sync.WaitGroup
@@ -222,11 +228,11 @@ func TestCallNumberStoreThatHangs(t *testing.T) {
 func TestCallNumberPrefetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := NewCallNumberGenerator(store, WithClock(newFakeClock(0)))
+		gen := Must(NewCallNumberGenerator(store, WithClock(newFakeClock(0))))
 		go func() { store.answer <- 1 }()
 		take(t, gen, RunLen, 1, 0)
 		time.AfterFunc(time.Second, gen.Close)
-		if _, err := gen.New(context.Background()); !errors.Is(err, context.Canceled) {
+		if _, err := gen.New(context.Background()); !errors.Is(err, ErrClosed) {
 			t.Errorf("error is %v", err)
 		}
 		if calls := store.calls.Load(); calls != 2 {
@@ -240,7 +246,7 @@ func TestCallNumberPrefetchThatHangs(t *testing.T) {
 // than greater ones, and were still there when other callers already got the error.
 func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 	store := &memoryStore{}
-	gen := NewCallNumberGenerator(store)
+	gen := Must(NewCallNumberGenerator(store))
 	var made sync.Map
 	first, err := gen.New(t.Context())
 	if err != nil {

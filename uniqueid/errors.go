@@ -37,6 +37,15 @@ func (e *ParseError) reason() string {
 	return fmt.Sprintf("at offset %d: %s", e.Offset, reason)
 }
 
+// Must returns value, or panics with the error. It is for texts and settings in the source
+// code, as in Must(ParseTXID("cbpvimguo4hkaps9lf6g")).
+func Must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // longestInput is how much of a wrong input an error quotes, in bytes.
 const longestInput = 64
 

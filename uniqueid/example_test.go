@@ -2,11 +2,12 @@ package uniqueid_test
 
 import (
 	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
 	"fmt"
-	"net/netip"
-	"os"
-	"path/filepath"
-	"time"
+	"io"
+	"strings"
 
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -37,42 +38,55 @@ func ExampleTraceContext() {
 	// Output: 4bf92f3577b34da6a3ce929d0e0e4736 true true
 }
 
-func ExampleUniqueIDGenerator() {
-	node, err := uniqueid.FixedNode(netip.MustParseAddr("192.0.2.10"), 12345)
+// In JSON, an ID is its text. Here, one that is missing stays out.
+func Example_json() {
+	type event struct {
+		ID    uniqueid.TXID    `json:"id"`
+		Trace uniqueid.TraceID `json:"trace,omitzero"`
+	}
+	var read event
+	if err := json.Unmarshal([]byte(`{"id": "cbpvimguo4hkaps9lf6g"}`), &read); err != nil {
+		fmt.Println(err)
+		return
+	}
+	text, err := json.Marshal(read)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	gen, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, node)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	id := gen.New(time.Unix(1_700_000_000, 0))
-	fmt.Println(len(id.String()), id.Time(), id.Fields().Addr, id.Fields().PID)
-	// Output: 19 2023-11-14 22:13:20 +0000 UTC 192.0.2.10 12345
+	fmt.Println(read.ID.Time(), read.Trace.IsZero(), string(text))
+	// Output: 2023-11-14 22:13:20.123 +0000 UTC true {"id":"cbpvimguo4hkaps9lf6g"}
 }
 
-func ExampleCallNumberGenerator() {
-	dir, err := os.MkdirTemp("", "runs")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
+func init() { sql.Register("memory", new(memoryDB)) }
 
-	gen := uniqueid.NewCallNumberGenerator(uniqueid.NewFileRunStore(filepath.Join(dir, "runs")))
-	defer gen.Close()
-	for range 3 {
-		number, err := gen.New(context.Background())
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fmt.Println(number, number.Run(), number.Sequence())
+// memoryDB is a driver with one table, so that the example with a database runs without a
+// server. INSERT adds a row of two columns, and SELECT returns all rows.
+type memoryDB struct {
+	driver.Conn
+	rows [][]driver.Value
+}
+
+func (db *memoryDB) Open(string) (driver.Conn, error) { return db, nil }
+func (db *memoryDB) Close() error                     { return nil }
+func (db *memoryDB) Columns() []string                { return make([]string, 2) }
+
+func (db *memoryDB) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if strings.HasPrefix(query, "INSERT") {
+		db.rows = append(db.rows, []driver.Value{args[0].Value, args[1].Value})
 	}
-	// Output:
-	// 00000000 0 0
-	// 00bVJxYW 0 1
-	// 0000000W 0 2
+	return driver.ResultNoRows, nil
+}
+
+func (db *memoryDB) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
+	return &memoryDB{rows: db.rows}, nil
+}
+
+func (db *memoryDB) Next(row []driver.Value) error {
+	if len(db.rows) == 0 {
+		return io.EOF
+	}
+	copy(row, db.rows[0])
+	db.rows = db.rows[1:]
+	return nil
 }

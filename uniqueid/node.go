@@ -10,8 +10,8 @@ import (
 )
 
 // Node distinguishes one process from all others in the classic and threaded layouts. It
-// is an IPv4 address and a pid, or 64 random bits in their place. The zero Node is
-// address 0.0.0.0 and pid 0.
+// is an IPv4 address and a pid, or 64 random bits in their place. The zero Node is none:
+// all processes would share it.
 type Node struct {
 	field  [8]byte
 	pid    uint32

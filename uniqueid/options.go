@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Option changes where a generator takes time and randomness from.
+// Option changes where a generator takes time and randomness from. A nil Option changes
+// nothing.
 type Option func(*settings)
 
 type settings struct {
@@ -13,17 +14,20 @@ type settings struct {
 	random func() uint64 // nil for the runtime's generator
 }
 
-// WithClock makes a generator read the time from clock. The default is the
+// WithClock makes a generator read the time from clock. The default, also for nil, is the
 // system's clock.
 func WithClock(clock Clock) Option {
 	return func(s *settings) { s.clock = clock }
 }
 
 // WithRandom makes a generator draw its random bits from source, one caller at a time,
-// so that source need not be safe for concurrent use. The default is the Go runtime's
-// ChaCha8 generator, which is seeded from the system's entropy and is separate for
-// every thread.
+// so that source need not be safe for concurrent use. The default, also for nil, is the Go
+// runtime's ChaCha8 generator, which is seeded from the system's entropy and is separate
+// for every thread.
 func WithRandom(source rand.Source) Option {
+	if source == nil {
+		return nil
+	}
 	var mu sync.Mutex
 	return func(s *settings) {
 		s.random = func() uint64 {
@@ -35,9 +39,14 @@ func WithRandom(source rand.Source) Option {
 }
 
 func newSettings(options []Option) settings {
-	s := settings{clock: newSystemClock()}
+	var s settings
 	for _, option := range options {
-		option(&s)
+		if option != nil {
+			option(&s)
+		}
+	}
+	if s.clock == nil {
+		s.clock = newSystemClock()
 	}
 	return s
 }

@@ -1,8 +1,8 @@
 package uniqueid
 
 import (
+	"cmp"
 	"database/sql"
-	"database/sql/driver"
 	"encoding"
 	"encoding/json"
 	"errors"
@@ -64,117 +64,105 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// written is what every ID can be turned into.
+// written is what every ID can be turned into, and read what reads it.
 type written interface {
 	comparable
 	fmt.Stringer
 	encoding.TextAppender
-	encoding.TextMarshaler
-	driver.Valuer
 }
 
-// testForms writes an ID, then the zero value of its kind, in all forms, and reads each back
-// over the other. zero is the text of the zero value, or empty if that means none.
-// Bug: what was written of a zero value could not be read back, or depended on the form.
-func testForms[T written, P interface {
+type read[T any] interface {
 	*T
 	encoding.TextUnmarshaler
 	sql.Scanner
-}](t *testing.T, id T, zero string) {
+}
+
+// testForms writes an ID, then the zero value of its kind, in all forms, and reads each back
+// over the other. zero is the text of the zero value, empty if that means none.
+// Bug: what was written of a zero value could not be read back, or depended on the form.
+func testForms[T written, P read[T]](t *testing.T, id T, zero string) {
 	t.Helper()
 	var none T
 	testForm[T, P](t, id, none, id.String())
 	testForm[T, P](t, none, id, zero)
 	wrong := []any{7, "x", []byte("x")}
 	if zero == "" {
-		for _, src := range []any{nil, "", []byte{}} {
-			read := id
-			if err := P(&read).Scan(src); err != nil || read != none {
-				t.Errorf("%T scanned from %#v is %v, %v", id, src, read, err)
-			}
-		}
+		testForm[T, P](t, none, id, zero, nil, "", []byte{})
 		wrong = append(wrong, strings.Repeat("0", len(id.String())))
 	} else {
 		wrong = append(wrong, nil, "", []byte{})
 	}
-	if binary, ok := any(id).(encoding.BinaryMarshaler); ok {
-		data, err := binary.MarshalBinary()
-		if err != nil {
-			t.Error(err)
-		}
+	if data := bytesOf(t, id); data != nil {
 		wrong = append(wrong, data[1:], append(data, 0))
 		if zero == "" {
 			wrong = append(wrong, make([]byte, len(data)))
 		}
 	}
 	for _, wrong := range wrong {
-		read := id
-		err := P(&read).Scan(wrong)
-		if _, ok := errors.AsType[*ParseError](err); !ok || read != id {
-			t.Errorf("%T scanned from %#v is %v, %v", id, wrong, read, err)
+		back := id
+		err := P(&back).Scan(wrong)
+		if _, ok := errors.AsType[*ParseError](err); !ok || back != id {
+			t.Errorf("%T scanned from %#v is %v, %v", id, wrong, back, err)
 		}
 	}
 }
 
-func testForm[T written, P interface {
-	*T
-	encoding.TextUnmarshaler
-	sql.Scanner
-}](t *testing.T, id, other T, text string) {
+// testForm also scans the ID from other columns.
+func testForm[T written, P read[T]](t *testing.T, id, other T, text string, columns ...any) {
 	t.Helper()
-	marshaled, err := id.MarshalText()
-	if err != nil || string(marshaled) != text || id.String() != text {
-		t.Errorf("the text of %#v is %q, %q, %v; want %q", id, marshaled, id, err, text)
+	appended, err1 := id.AppendText([]byte("before "))
+	inJSON, err2 := json.Marshal(id) // by MarshalText
+	column, err3 := sql.Null[T]{V: id, Valid: true}.Value()
+	if err := errors.Join(err1, err2, err3); err != nil {
+		t.Fatal(err)
 	}
-	appended, err := id.AppendText([]byte("before "))
-	if err != nil || string(appended) != "before "+text {
-		t.Errorf("the text of %#v, appended, is %q, %v", id, appended, err)
+	got := fmt.Sprintf("%s, %s, %s, %v", id, appended, inJSON, column)
+	want := fmt.Sprintf(`%s, before %s, "%s", %s`, text, text, text, cmp.Or(text, "<nil>"))
+	if data := bytesOf(t, id); got != want || data != nil && (len(data) == 0) != (text == "") {
+		t.Errorf("%#v is written as %s\nand %x; want %s", id, got, data, want)
+	} else if data != nil {
+		columns = append(columns, data)
 	}
-	inJSON, err := json.Marshal(id)
-	if err != nil || string(inJSON) != `"`+text+`"` {
-		t.Errorf("%#v in JSON is %s, %v", id, inJSON, err)
-	}
-	column, err := id.Value()
-	if err != nil || text != "" && column != text || text == "" && column != nil {
-		t.Errorf("the value of %#v is %v, %v", id, column, err)
-	}
-	nullable, err := sql.Null[T]{V: id, Valid: true}.Value()
-	if err != nil || nullable != column {
-		t.Errorf("the value of %#v in sql.Null is %v, %v", id, nullable, err)
-	}
-	reads := map[string]func(P) error{
-		"text":      func(p P) error { return p.UnmarshalText(marshaled) },
-		"JSON":      func(p P) error { return json.Unmarshal(inJSON, p) },
-		"SQL":       func(p P) error { return p.Scan(column) },
-		"SQL bytes": func(p P) error { return p.Scan(marshaled) },
-	}
-	if binary, ok := any(id).(encoding.BinaryMarshaler); ok {
-		data, err := binary.MarshalBinary()
-		if err != nil || (len(data) == 0) != (text == "") {
-			t.Errorf("the bytes of %#v are %x, %v", id, data, err)
-		}
-		reads["binary"] = func(p P) error { return any(p).(encoding.BinaryUnmarshaler).UnmarshalBinary(data) }
-		reads["SQL binary"] = func(p P) error { return p.Scan(data) }
-	}
-	for name, read := range reads {
+	for _, column := range append(columns, column, []byte(text)) {
 		back := other
-		if err := read(&back); err != nil || back != id {
-			t.Errorf("%#v read from %s is %v, %v", id, name, back, err)
+		if err := P(&back).Scan(column); err != nil || back != id {
+			t.Errorf("%#v scanned from %#v is %v, %v", id, column, back, err)
 		}
 	}
+	back := other
+	if err := json.Unmarshal(inJSON, P(&back)); err != nil || back != id {
+		t.Errorf("%#v read from %s is %v, %v", id, inJSON, back, err)
+	}
+}
+
+// bytesOf returns the bytes of an ID, nil if its kind has none, and reads them back.
+func bytesOf[T comparable](t *testing.T, id T) []byte {
+	t.Helper()
+	from, ok := any(id).(encoding.BinaryMarshaler)
+	if !ok {
+		return nil
+	}
+	var back T
+	data, err := from.MarshalBinary()
+	if err == nil {
+		err = any(&back).(encoding.BinaryUnmarshaler).UnmarshalBinary(data)
+	}
+	if err != nil || back != id {
+		t.Errorf("%#v read from %x is %v, %v", id, data, back, err)
+	}
+	return append([]byte{}, data...)
 }
 
 func TestForms(t *testing.T) {
 	testForms(t, NewTXID(), "00000000000000000000")
 	for layout := range layouts {
-		testForms(t, newUniqueIDs(t, Layout(layout)).New(time.Now()), "AAAAAAAAAAAAAAAAAAA")
+		testForms(t, newUniqueIDs(Layout(layout)).New(time.Now()), "AAAAAAAAAAAAAAAAAAA")
 	}
 	testForms(t, UniqueID{layout: Modern}, "AAAAAAAAAAAAAAAAAAA")
-	testForms(t, newShardedIDs(t, 1000).New(), "000000000000000000")
+	testForms(t, Must(NewShardedIDGenerator(1000)).New(), "000000000000000000")
 	testForms(t, MaxCallNumber, "00000000")
 	testForms(t, NewUUIDv7(), "")
 	testForms(t, NewUUIDv7().TraceID(), "")
-	testForms(t, NewTraceContext(NewUUIDv7()), "")
 }
 
 // Bug: the error for nonsense did not say that it is none, and that for a txid that was cut
@@ -193,6 +181,28 @@ func TestDecodeNonsense(t *testing.T) {
 	} {
 		if readings, err := Decode(text); err == nil || err.Error() != want || readings != nil {
 			t.Errorf("%q is read as %v;\n error is %v\nnot %s", text, readings, err, want)
+		}
+	}
+}
+
+// Compare orders IDs by time, where they have one, and all of them the same way in both directions.
+func TestCompare(t *testing.T) {
+	testCompare(t, ParseTXID, "00000000000000000000", "4om9qi54000000000000", "cbpvimguo4hkaps9lf60", "cbpvimguo4hkaps9lf6g")
+	testCompare(t, ParseUUIDv7, "018bcfe5-687b-7048-b456-789abcd54321", "018bcfe5-687c-7048-b456-789abcd54320")
+	testCompare(t, ParseTraceID, "00000000000000000000000000000001", "4bf92f3577b34da6a3ce929d0e0e4736")
+	// Texts sort differently: a to z are before 0, and the shard is not the time.
+	testCompare(t, ParseUniqueID, "O5rKAH8AAAEAAAABAAE", "O5rKAMCoAQoAADA5@@-7777-", "PFobLMCoAQoAADA5AQI", "ZVPxAAARIjNEVWZ3iJmrzQAAAAc", "------------------8")
+	testCompare(t, ParseShardedID, "39f3c4aa5c7f2c2d33", "1000004aa5c7f2c2d4a", "300aa4aa5c7f2c2d51")
+	testCompare(t, ParseCallNumber, "00000000", "009NKUO8", "03KOE60u", "dxlGgaI3")
+}
+
+func testCompare[T interface{ Compare(T) int }](t *testing.T, parse func(string) (T, error), ascending ...string) {
+	t.Helper()
+	for i, a := range ascending {
+		for j, b := range ascending {
+			if got := Must(parse(a)).Compare(Must(parse(b))); got != cmp.Compare(i, j) {
+				t.Errorf("%s compared with %s is %d", a, b, got)
+			}
 		}
 	}
 }

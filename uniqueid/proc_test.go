@@ -26,17 +26,17 @@ func childMaker(role, file string) (func() (key, error), error) {
 	case "txid":
 		return func() (key, error) { return txidKey(NewTXID()), nil }, nil
 	case "run":
-		runs := NewFileRunStore(file)
+		runs := &FileRunStore{file}
 		return func() (key, error) {
 			run, err := runs.NextRun(context.Background())
 			return key{low: uint64(run)}, err
 		}, nil
 	case "call_number":
-		gen := NewCallNumberGenerator(NewFileRunStore(file))
+		gen, err := NewCallNumberGenerator(&FileRunStore{file})
 		return func() (key, error) {
 			number, err := gen.New(context.Background())
 			return key{low: uint64(number)}, err
-		}, nil
+		}, err
 	}
 	layout, err := ParseLayout(role)
 	if err != nil {

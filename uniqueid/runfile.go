@@ -30,12 +30,21 @@ import (
 type FileRunStore struct{ path string }
 
 // NewFileRunStore makes a store in the file at path. The file and its directory are made
-// when the first run is taken, which is 0.
-func NewFileRunStore(path string) *FileRunStore { return &FileRunStore{path} }
+// when the first run is taken, which is 0. The error says why path cannot be that of a file.
+func NewFileRunStore(path string) (*FileRunStore, error) {
+	info, err := os.Stat(path)
+	if path == "" || os.IsPathSeparator(path[len(path)-1]) || err == nil && info.IsDir() {
+		return nil, fmt.Errorf("making a store of runs: %q is not the path of a file", path)
+	}
+	return &FileRunStore{path}, nil
+}
 
 // NextRun issues the next run. It waits for other processes for as long as the context
 // allows. The error wraps [errors.ErrUnsupported] if the system has no such locks.
 func (s *FileRunStore) NextRun(ctx context.Context) (uint32, error) {
+	if s == nil || s.path == "" {
+		return 0, errors.New("the store of runs has no path: make it with NewFileRunStore")
+	}
 	if err := durable.MakeDirs(filepath.Dir(s.path), 0o700); err != nil {
 		return 0, fmt.Errorf("making the directory of the run file: %w", err)
 	}

@@ -16,7 +16,7 @@ import (
 func newRunFile(t *testing.T) (*FileRunStore, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runs")
-	return NewFileRunStore(path), path
+	return Must(NewFileRunStore(path)), path
 }
 
 func wantRun(t *testing.T, store *FileRunStore, want uint32) {
@@ -45,7 +45,7 @@ func TestRunFileCounts(t *testing.T) {
 	store, path := newRunFile(t)
 	wantRun(t, store, 0)
 	wantRun(t, store, 1)
-	wantRun(t, NewFileRunStore(path), 2)
+	wantRun(t, Must(NewFileRunStore(path)), 2)
 	wantRun(t, store, 3)
 	text, err := os.ReadFile(path)
 	if want := "4\n"; err != nil || string(text) != want {
@@ -86,7 +86,7 @@ func TestRunFileGoneOrOld(t *testing.T) {
 	write(t, path, "") // by somebody, or made before a crash
 	wantRun(t, store, 4)
 	write(t, path, "1\n") // an old copy
-	wantRun(t, NewFileRunStore(path), 5)
+	wantRun(t, Must(NewFileRunStore(path)), 5)
 	write(t, path, "100\n") // by somebody who starts there
 	wantRun(t, store, 100)
 	if err := os.Remove(path + ".lock"); err != nil {
@@ -102,9 +102,9 @@ func TestRunFileGoneOrOld(t *testing.T) {
 
 func TestRunFileMakesDirectory(t *testing.T) {
 	dir := t.TempDir()
-	wantRun(t, NewFileRunStore(filepath.Join(dir, "a", "b", "runs")), 0)
+	wantRun(t, Must(NewFileRunStore(filepath.Join(dir, "a", "b", "runs"))), 0)
 	write(t, filepath.Join(dir, "file"), "")
-	wantNoRun(t, NewFileRunStore(filepath.Join(dir, "file", "runs")), "making the directory of the run file: ")
+	wantNoRun(t, Must(NewFileRunStore(filepath.Join(dir, "file", "runs"))), "making the directory of the run file: ")
 }
 
 func TestRunFileLocked(t *testing.T) {
@@ -136,7 +136,7 @@ func TestRunFileWithoutItsLock(t *testing.T) {
 	for range 4 {
 		takers.Go(func() {
 			for time.Now().Before(end) {
-				if run, err := NewFileRunStore(path).NextRun(t.Context()); err == nil { // one may find the other's files
+				if run, err := (&FileRunStore{path}).NextRun(t.Context()); err == nil { // one may find the other's files
 					runs <- run
 				}
 			}

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"cmp"
 	"database/sql/driver"
 	"fmt"
 	"runtime"
@@ -96,6 +97,11 @@ func (id ShardedID) Random() uint16 { return id.random }
 // field of 32 bits: it ends in the year 2106.
 func (id ShardedID) Time() time.Time {
 	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
+}
+
+// Compare returns -1, 0 or 1, by the order of times, then of texts.
+func (id ShardedID) Compare(other ShardedID) int {
+	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.String(), other.String()))
 }
 
 // String returns the ID's text of 18 to 23 characters.

@@ -6,7 +6,7 @@ import (
 )
 
 func TestShardedIDUnique(t *testing.T) {
-	gen := newShardedIDs(t, 16)
+	gen := Must(NewShardedIDGenerator(16))
 	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key {
 		id := gen.New()
 		return key{low: id.moment}
@@ -17,7 +17,7 @@ func TestShardedIDUnique(t *testing.T) {
 // microseconds.
 func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	var keys []key
-	gens := []*ShardedIDGenerator{newShardedIDs(t, 2), newShardedIDs(t, 3)}
+	gens := []*ShardedIDGenerator{Must(NewShardedIDGenerator(2)), Must(NewShardedIDGenerator(3))}
 	for i := range 10_000 {
 		id := gens[i%2].New()
 		keys = append(keys, key{low: id.moment})
@@ -29,7 +29,7 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 // for its next tick: 64 IDs a second.
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
-	gen := newShardedIDs(t, 1, WithClock(clock))
+	gen := Must(NewShardedIDGenerator(1, WithClock(clock)))
 	gen.micros.ahead = 1000
 	first := gen.New()
 	for i := range 1000 {
@@ -47,7 +47,7 @@ func TestShardedIDBetweenTicks(t *testing.T) {
 
 func TestShardedIDClock(t *testing.T) {
 	clock := newFakeClock(100 * time.Nanosecond)
-	gen := newShardedIDs(t, 1000, WithClock(clock), seeded())
+	gen := Must(NewShardedIDGenerator(1000, WithClock(clock), seeded()))
 	last := gen.New()
 	for i := range 50_000 {
 		if i == 20_000 {
@@ -68,20 +68,5 @@ func TestShardedIDClock(t *testing.T) {
 	}
 	if late := clock.Wall().Sub(last.Time()); late > time.Millisecond {
 		t.Errorf("the step forward was not taken up: the time is %v late", late)
-	}
-}
-
-func TestShardsOutOfRange(t *testing.T) {
-	for _, shards := range []int{-1, 0, MaxShards + 1} {
-		if _, err := NewShardedIDGenerator(shards); err == nil {
-			t.Errorf("%d shards are possible", shards)
-		}
-		if _, err := ParseShardedIDOf("39f3c4aa5c7f2c2d33", shards); err == nil {
-			t.Errorf("%d shards are possible", shards)
-		}
-	}
-	_, err := NewShardedIDGenerator(0)
-	if want := "making a sharded_id generator: number of shards is 0: want 1 to 1000000"; err == nil || err.Error() != want {
-		t.Errorf("error is %v", err)
 	}
 }

@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -91,7 +90,7 @@ func (c TraceContext) ParentID() [8]byte { return c.parent }
 // Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
 func (c TraceContext) Flags() byte { return c.flags }
 
-// IsZero reports whether there is no trace ID, which means none: an empty text, or NULL.
+// IsZero reports whether there is no trace ID, which means none: an empty text.
 func (c TraceContext) IsZero() bool { return c.traceID.IsZero() }
 
 // String returns the field's 55 characters, or nothing for the zero TraceContext.
@@ -121,12 +120,6 @@ func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
 func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
 }
-
-// Value returns the field for database/sql, as its 55 characters, or NULL for none.
-func (c TraceContext) Value() (driver.Value, error) { return value(c) }
-
-// Scan reads the field from database/sql, as its 55 characters or NULL.
-func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 func decodeTraceparent(text string) (Decoded, error) {
 	c, err := ParseTraceContext(text)

@@ -72,7 +72,7 @@ func TestChild(t *testing.T) {
 		}
 	}
 	// Bug: the trace of no UUID was written with a trace ID of zeros, which receivers must refuse.
-	if c := NewTraceContext(UUIDv7{}).Child().WithFlags(TraceSampled); !c.IsZero() || c.String() != "" {
+	if c := NewTraceContext(UUIDv7{}).Child().WithFlags(TraceSampled); !c.IsZero() || c.String() != "" || c.UnmarshalText(nil) != nil {
 		t.Errorf("without an ID, the trace is %v", c)
 	}
 }

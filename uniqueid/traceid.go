@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"encoding/hex"
 )
@@ -33,8 +34,10 @@ func ParseTraceID(text string) (id TraceID, err error) {
 	return result(r, id)
 }
 
-// IsZero reports whether this is the zero value, which means none: an empty text, no bytes,
-// or NULL.
+// Compare returns -1, 0 or 1, by the order of texts, which is that of bytes.
+func (id TraceID) Compare(other TraceID) int { return bytes.Compare(id[:], other[:]) }
+
+// IsZero reports whether this is the zero value, which means none.
 func (id TraceID) IsZero() bool { return id == TraceID{} }
 
 // String returns the ID's 32 digits, or nothing for the zero TraceID.

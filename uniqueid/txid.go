@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
 	"fmt"
@@ -60,6 +61,9 @@ func (id TXID) Random() uint64 {
 	high, low := id.words()
 	return high&(1<<22-1)<<32 | uint64(low)
 }
+
+// Compare returns -1, 0 or 1, by the order of times, which is that of texts and bytes.
+func (id TXID) Compare(other TXID) int { return bytes.Compare(id[:], other[:]) }
 
 // String returns the ID's 20 characters.
 func (id TXID) String() string {

@@ -1,6 +1,8 @@
 package uniqueid
 
 import (
+	"bytes"
+	"cmp"
 	"database/sql/driver"
 	"encoding/base64"
 	"encoding/binary"
@@ -157,6 +159,11 @@ func (id UniqueID) Fields() (f UniqueIDFields) {
 }
 
 func (id *UniqueID) bytes() []byte { return id.data[:layouts[id.layout].size] }
+
+// Compare returns -1, 0 or 1, by the order of times, then of the other bytes.
+func (id UniqueID) Compare(other UniqueID) int {
+	return cmp.Or(bytes.Compare(id.data[:], other.data[:]), cmp.Compare(id.layout, other.layout))
+}
 
 // String returns the ID's text of 19, 24 or 27 characters.
 func (id UniqueID) String() string {

@@ -2,6 +2,7 @@ package uniqueid
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -68,11 +69,15 @@ type share struct {
 }
 
 // NewUniqueIDGenerator makes a generator. A generator of the modern layout draws its
-// own random root and needs no node. For the classic layout the node's pid must be
-// below 2^22.
+// own random root and needs no node. The others need one that is not zero, such as that of
+// [AutoNode]. For the classic layout the node's pid must be below 2^22.
 func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueIDGenerator, error) {
 	if int(layout) >= len(layouts) {
 		return nil, fmt.Errorf("making a unique_id generator: unknown layout %d", layout)
+	}
+	if layout != Modern && node == (Node{}) {
+		return nil, errors.New("making a unique_id generator: the node is missing: " +
+			"make one with AutoNode, FixedNode or RandomNode")
 	}
 	if layout == Classic && !node.random && node.pid>>pidBits != 0 {
 		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, "+

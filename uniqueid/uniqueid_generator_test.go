@@ -9,7 +9,7 @@ import (
 func TestUniqueIDUnique(t *testing.T) {
 	for layout := range layouts {
 		t.Run(Layout(layout).String(), func(t *testing.T) {
-			gen := newUniqueIDs(t, Layout(layout))
+			gen := newUniqueIDs(Layout(layout))
 			wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), anyOrder, func() key {
 				return uniqueIDKey(gen.New(time.Now()))
 			}))
@@ -27,7 +27,7 @@ func TestUniqueIDBlocks(t *testing.T) {
 		{Threaded, func(id UniqueID) int { return int(id.Fields().Thread) }},
 		{Modern, func(id UniqueID) int { return int(id.Fields().Thread) }},
 	} {
-		gen := newUniqueIDs(t, tt.layout)
+		gen := newUniqueIDs(tt.layout)
 		first := gen.New(arrival)
 		keys := []key{uniqueIDKey(first)}
 		seen := make(map[int]bool)
@@ -50,7 +50,7 @@ func TestUniqueIDBlocks(t *testing.T) {
 func TestUniqueIDCounterStartsAtRandom(t *testing.T) {
 	starts := map[uint16]bool{}
 	for range 20 {
-		starts[newUniqueIDs(t, Classic).New(time.Now()).Fields().Counter] = true
+		starts[newUniqueIDs(Classic).New(time.Now()).Fields().Counter] = true
 	}
 	if len(starts) < 15 {
 		t.Errorf("20 generators started at %d counters", len(starts))
@@ -59,7 +59,7 @@ func TestUniqueIDCounterStartsAtRandom(t *testing.T) {
 
 // A second that is full runs over into the next, and no further.
 func TestUniqueIDFullSecond(t *testing.T) {
-	gen := newUniqueIDs(t, Classic)
+	gen := newUniqueIDs(Classic)
 	arrival := time.Unix(1.7e9, 0)
 	gen.New(arrival)
 	gen.begun(1.7e9).taken.Store(gen.blocks()<<blockBits - 200)
@@ -77,7 +77,7 @@ func TestUniqueIDFullSecond(t *testing.T) {
 // A second that is forgotten never begins anew, however the clock is set.
 func TestUniqueIDClock(t *testing.T) {
 	start := time.Unix(1.7e9, 0)
-	gen := newUniqueIDs(t, Classic)
+	gen := newUniqueIDs(Classic)
 	var keys []key
 	for _, tt := range []struct {
 		name    string
@@ -109,7 +109,7 @@ func TestUniqueIDClock(t *testing.T) {
 }
 
 func TestUniqueIDBeforeTheEpoch(t *testing.T) {
-	if id := newUniqueIDs(t, Classic).New(time.Time{}); id.Time().Unix() != 0 {
+	if id := newUniqueIDs(Classic).New(time.Time{}); id.Time().Unix() != 0 {
 		t.Errorf("time is %v", id.Time())
 	}
 }

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"bytes"
 	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
@@ -94,8 +95,10 @@ func (id UUIDv7) Random() uint64 {
 // More returns the last 20 random bits, which the TXID does not have.
 func (id UUIDv7) More() uint32 { return binary.BigEndian.Uint32(id[12:]) & (1<<uuidMoreBits - 1) }
 
-// IsZero reports whether this is the zero value, which means none: an empty text, no bytes,
-// or NULL.
+// Compare returns -1, 0 or 1, by the order of times, which is that of texts and bytes.
+func (id UUIDv7) Compare(other UUIDv7) int { return bytes.Compare(id[:], other[:]) }
+
+// IsZero reports whether this is the zero value, which means none.
 func (id UUIDv7) IsZero() bool { return id == UUIDv7{} }
 
 // String returns the ID's 36 characters, or nothing for the zero UUIDv7.

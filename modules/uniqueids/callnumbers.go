@@ -31,7 +31,7 @@ func openCallNumbers(_ context.Context, u *Handler) (newID, error) {
 	}
 	value, _, _ := callNumberPool.LoadOrNew(u.storageKey, func() (caddy.Destructor, error) {
 		c := new(callNumbers)
-		c.CallNumberGenerator = uniqueid.NewCallNumberGenerator(c)
+		c.CallNumberGenerator = uniqueid.Must(uniqueid.NewCallNumberGenerator(c))
 		return c, nil
 	})
 	c := value.(*callNumbers)

@@ -69,7 +69,11 @@ const (
 func Next(ctx context.Context, storage certmagic.Storage) (uint32, error) {
 	if files, ok := storage.(*certmagic.FileStorage); ok {
 		// Not by the storage, whose files would belong to the user who runs the process.
-		run, err := uniqueid.NewFileRunStore(files.Filename(nextKey)).NextRun(ctx)
+		store, err := uniqueid.NewFileRunStore(files.Filename(nextKey))
+		if err != nil {
+			return 0, err
+		}
+		run, err := store.NextRun(ctx)
 		if !errors.Is(err, errors.ErrUnsupported) {
 			return run, err
 		}
