@@ -2,6 +2,7 @@ package recipes
 
 import (
 	"errors"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/user"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -115,5 +117,21 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	// The rows sort by the time of the requests.
 	if sorted := db.query(t, "shop", "SELECT string_agg(item, ' ' ORDER BY id) FROM orders"); sorted != strings.Join(items, " ") {
 		t.Errorf("by their keys the rows are %s; expected %v", sorted, items)
+	}
+
+	// Txids sort by time also in a database of a language. Bug: as plain text, they did not.
+	db.query(t, "shop", "CREATE DATABASE czech TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE cs ENCODING UTF8")
+	db.query(t, "czech", statements[2])
+	var ids []string
+	for range 1000 {
+		ids = append(ids, uniqueid.MakeTXID(time.UnixMilli(rand.Int64N(1<<42)), 0).String())
+	}
+	slices.Sort(ids) // by bytes, and so by time
+	db.query(t, "czech", "INSERT INTO visits VALUES ('"+strings.Join(ids, "', '/'), ('")+"', '/')")
+	for column, byTime := range map[string]bool{"txid": true, `txid COLLATE "default"`: false} {
+		sorted := db.query(t, "czech", "SELECT txid FROM visits ORDER BY "+column)
+		if sorted == strings.Join(ids, "\n") != byTime {
+			t.Errorf("by %s, the order of time is %t; expected %t", column, !byTime, byTime)
+		}
 	}
 }
