@@ -7,7 +7,6 @@ package redis
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	client "github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
@@ -120,17 +118,8 @@ func withPort(address string) (string, error) {
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
-	client.SetLogger(clientLog{})
 	e.options.Log = log
 	return redis.Open(e.options)
-}
-
-// clientLog receives what the client library logs about connections. It has one log for the
-// whole process, by default raw lines on the standard error. The store logs errors of requests.
-type clientLog struct{}
-
-func (clientLog) Printf(_ context.Context, format string, args ...any) {
-	caddy.Log().Named("redis").Sugar().Debugf(format, args...)
 }
 
 // Interface guards

@@ -69,8 +69,8 @@ func TestUnusualDatabase(t *testing.T) {
 		server.Query("orderly", "ALTER DATABASE other SET "+setting)
 	}
 	e := ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1))
-	testlease.Must(t, e.Pause(t.Context(), "größe_\\€", time.Now().Add(time.Hour)))
-	testlease.Must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), "größe_\\€"))
+	testlease.Must(t, e.Pause(t.Context(), serializer.QueueName("größe_\\€"), time.Now().Add(time.Hour)))
+	testlease.Must(t, ready(t, strings.Replace(server.URL(), "/orderly?", "/other?", 1)).Resume(t.Context(), serializer.QueueName("größe_\\€")))
 	testlease.EnterSoon(t, e)
 }
 

@@ -1,12 +1,6 @@
 // Package postgres keeps the tickets of [serializer] in a PostgreSQL database, so that
 // callers on many machines enter one after another, in order of arrival.
-//
-//	store, err := postgres.Open(postgres.Options{URL: "postgres://orderly:secret@10.0.0.1/shop"})
-//	e := serializer.New(store, serializer.Options{})
-//	turn, err := e.Enter(ctx, serializer.Arrival{Queue: "reports"})
-//	defer turn.Leave()
-//
-// It does not depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an
+// The example has a whole program. The package does not depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an
 // engine of the Caddy plugin.
 package postgres
 

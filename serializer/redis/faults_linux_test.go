@@ -112,7 +112,7 @@ func TestSlowSecondMaster(t *testing.T) {
 // and a choice that both wait for the silent one. (With less than 2.1s, it has not.)
 func TestLeaseOutlastsSilence(t *testing.T) {
 	for ttl := 2100 * time.Millisecond; ttl <= 20*time.Second; ttl += 100 * time.Millisecond {
-		timeout := newServers(Options{TTL: ttl}, keysOf(DefaultNamespace, 0)).timeout
+		timeout := answerTime(ttl)
 		if needs := pollInterval + timeout + lease.RetryPause + timeout; needs >= ttl-lease.Margin(ttl) {
 			t.Errorf("ttl %s: the new master is used %s after the last renewal", ttl, needs)
 		}

@@ -31,17 +31,20 @@ type servers struct {
 	timeout time.Duration // of requests; leases outlast one that fails, and the choice of another server
 }
 
-func newServers(o Options, k keys) *servers {
-	s := &servers{user: o.Username, keys: k, timeout: min(o.TTL/4, requestTime)}
-	for _, address := range o.Addresses {
-		s.clients = append(s.clients, redis.NewClient(&redis.Options{
-			Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
-			DialTimeout: s.timeout, ReadTimeout: s.timeout, WriteTimeout: s.timeout, ContextTimeoutEnabled: true,
-			// The store knows what it may repeat, and unused connections need not wait to be cut.
-			MaxRetries: -1, DialerRetries: 1, PoolSize: 8, ConnMaxIdleTime: 10 * time.Second,
-			Protocol: 2, DisableIdentity: true,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		}))
+// answerTime is how long a server may take to answer, with a time to live of leases.
+func answerTime(ttl time.Duration) time.Duration { return min(ttl/4, requestTime) }
+
+func newServers(options []*redis.Options, ttl time.Duration, k keys) *servers {
+	s := &servers{user: options[0].Username, keys: k, timeout: answerTime(ttl)}
+	for _, o := range options {
+		mine := *o
+		mine.DialTimeout, mine.ReadTimeout, mine.WriteTimeout, mine.ContextTimeoutEnabled = s.timeout, s.timeout, s.timeout, true
+		// The store knows what it may repeat, and unused connections need not wait to be cut.
+		mine.MaxRetries, mine.DialerRetries = -1, 1
+		mine.PoolSize, mine.MinIdleConns, mine.MaxIdleConns, mine.MaxActiveConns, mine.ConnMaxIdleTime = 8, 0, 0, 0, 10*time.Second
+		mine.Protocol, mine.DisableIdentity = 2, true
+		mine.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		s.clients = append(s.clients, redis.NewClient(&mine))
 	}
 	return s
 }

@@ -1,18 +1,19 @@
 // Package redis keeps the tickets of [serializer] in Redis or Valkey, so that callers on many
 // machines enter one after another, in order of arrival.
 //
-//	store, err := redis.Open(redis.Options{Addresses: []string{"10.0.0.1:6379"}})
-//	e := serializer.New(store, serializer.Options{})
-//	turn, err := e.Enter(ctx, serializer.Arrival{Queue: "reports"})
-//	defer turn.Leave()
+// The example has a whole program. A server on which nobody has had a queue yet, or that has
+// lost its data, lets nobody in for one [Options.TTL]: others may hold turns of which it does
+// not know.
 //
-// It does not depend on Caddy. The Go module caddy-orderly/modules/redis makes it an
+// The package does not depend on Caddy. The Go module caddy-orderly/modules/redis makes it an
 // engine of the Caddy plugin.
 package redis
 
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
@@ -53,7 +54,7 @@ import (
 //   - Keys that expire: Redis's clock can be set, and a replica's may differ.
 //   - Blocking pops, and Redlock: they have no order.
 type Store struct {
-	options Options
+	options []*redis.Options // of the servers
 	*lease.Store
 	keys    keys
 	servers *servers
