@@ -90,7 +90,11 @@ type Wait struct {
 }
 
 // End waits for the turn of an arrival by [Engine.Arrive], and returns what Enter would.
-func (w Wait) End(ctx context.Context) (Turn, error) {
+func (w Wait) End(ctx context.Context) (Turn, error) { return w.EndTicking(ctx, nil, nil) }
+
+// EndTicking is End for a caller that has something to do meanwhile. It calls tick, in the
+// goroutine of the caller, for each message of ticks. A turn that comes then waits for it.
+func (w Wait) EndTicking(ctx context.Context, ticks <-chan time.Time, tick func()) (Turn, error) {
 	e, t := w.ticket.engine, w.ticket
 	var expired <-chan time.Time
 	if w.timeout > 0 {
@@ -100,14 +104,20 @@ func (w Wait) End(ctx context.Context) (Turn, error) {
 		defer timer.Stop()
 		expired = timer.C
 	}
-	select {
-	case <-t.ready:
-	case <-expired:
-		e.giveUp(t, ErrTimeout)
-		<-t.ready
-	case <-ctx.Done():
-		e.giveUp(t, context.Cause(ctx))
-		<-t.ready
+	for {
+		select {
+		case <-ticks:
+			tick()
+			continue
+		case <-t.ready:
+		case <-expired:
+			e.giveUp(t, ErrTimeout)
+			<-t.ready
+		case <-ctx.Done():
+			e.giveUp(t, context.Cause(ctx))
+			<-t.ready
+		}
+		break
 	}
 	e.channels.Put(t.ready) // it has had its only message
 	return e.outcome(t)

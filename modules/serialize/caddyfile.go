@@ -3,6 +3,7 @@ package serialize
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -30,6 +31,7 @@ import (
 //	    buffer          <size> [<disk>]
 //	    response_buffer <size>
 //	    waiting_page    [{ ... }]
+//	    keepalive       [<interval>] [always]
 //	    dry_run
 //	    engine          <name> [{ ... }]
 //	}
@@ -49,7 +51,7 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	s.Prefix = cmp.Or(prefix, s.Prefix)
-	return directive.In(d, checkWhenFull(s.WhenFull, s.QueueLength))
+	return directive.In(d, errors.Join(checkWhenFull(s.WhenFull, s.QueueLength), checkKeepAliveBuffer(s.KeepAlive, s.Buffer)))
 }
 
 // parseLine parses the word after the directive: off, the queue's prefix, or none. A word that

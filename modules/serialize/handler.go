@@ -126,6 +126,9 @@ type Handler struct {
 	// Default: none; browsers wait with an open connection, as all other clients do.
 	WaitingPage *WaitingPage `json:"waiting_page,omitempty"`
 
+	// Sends comments to clients that wait for an event stream. Default: off.
+	KeepAlive *KeepAlive `json:"keepalive,omitempty"`
+
 	engine       *engineRef
 	module       EngineModule
 	prefix       *queuename.Prefix
@@ -232,6 +235,7 @@ func (s *Handler) openDoors() {
 	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
 	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(bufferOff), new(Size), nil
+	s.KeepAlive = nil
 }
 
 // engineRules are the engine's rules for most requests, and for those with shared methods.

@@ -42,6 +42,7 @@ type passage struct {
 	turn     serializer.Turn
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
+	stream   *stream               // that the client gets if the passage has to wait, or nil
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -50,6 +51,7 @@ type passage struct {
 type passages struct {
 	latest *passage // or nil
 	bypass bool     // the request bypasses all queues from now on
+	stream *stream  // of the outermost line with keepalive that the request has not left, or nil
 }
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
@@ -73,6 +75,12 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return p.serveAgain(before, w, r, next)
 	}
 	all.add(p, r)
+	if all.stream == nil && s.streams(r) {
+		all.stream = s.openStream(w, r)
+		w = all.stream
+		defer p.endStream(all, &err)
+	}
+	p.stream = all.stream
 	if err = p.readBody(w, r); err != nil {
 		return p.refuse(w, r, next, err)
 	}
@@ -252,9 +260,13 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
 	}
 	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
-	defer turncontext.StopTimeouts(w, r)()
 	p.handler.report.Waits(r.Context(), &p.about)
-	if err == nil {
+	switch {
+	case err != nil:
+	case p.comments(r):
+		err = p.take(p.waitCommenting(ctx, wait, w, r))
+	default:
+		defer turncontext.StopTimeouts(w, r)()
 		err = p.take(wait.End(ctx))
 	}
 	p.handler.report.Waited(&p.about, err)

@@ -98,6 +98,15 @@ var settings = []setting{
 		name: "waiting_page", syntax: "[{ ... }]", usual: "none",
 		parse: (*Handler).parseWaitingPage, // WaitingPage.provision does the rest
 	}, {
+		name: "keepalive", syntax: "[<interval>] [always]", usual: "off",
+		parse: (*Handler).parseKeepAlive,
+		fill: func(s *Handler) {
+			if s.KeepAlive != nil {
+				s.KeepAlive.Interval = cmp.Or(s.KeepAlive.Interval, new(caddy.Duration(15*time.Second)))
+			}
+		},
+		check: func(s *Handler) error { return checkKeepAlive(s.KeepAlive) },
+	}, {
 		name: "dry_run", usual: "off",
 		parse: func(s *Handler, d *caddyfile.Dispenser) error {
 			s.DryRun = true
@@ -127,7 +136,7 @@ func (s *Handler) fillIn() (err error) {
 	if s.Path, err = expandPath(s.Path); err != nil {
 		return err
 	}
-	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength)}
+	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength), checkKeepAliveBuffer(s.KeepAlive, s.Buffer)}
 	for _, setting := range settings {
 		if setting.fill != nil {
 			setting.fill(s)

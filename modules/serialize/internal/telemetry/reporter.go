@@ -162,6 +162,19 @@ func (r *Reporter) Stricter(q *Request, inside, comes string) {
 		zap.String("inside_by", inside), zap.String("comes_to", comes))
 }
 
+// Unanswered reports that a client got an event in place of a response that failed, since it had
+// got the head of an event stream already. Caddy does not log err, and its access log has 200.
+func (r *Reporter) Unanswered(q *Request, err error) {
+	failed, _ := errors.AsType[caddyhttp.HandlerError](err)
+	level := zap.ErrorLevel
+	if failed.StatusCode >= 400 && failed.StatusCode < 500 {
+		level = zap.DebugLevel // as Caddy
+	}
+	if c := r.Logger.Check(level, "failed after the head of an event stream, so not with its status"); c != nil {
+		c.Write(zap.String("queue", q.Queue), q.txid(), zap.Int("status", failed.StatusCode), bare(err))
+	}
+}
+
 // Ticketless reports that a request of a dry run passes without a turn: the storage fails, or
 // the real queue keeps it waiting.
 func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {

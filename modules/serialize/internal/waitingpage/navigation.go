@@ -42,7 +42,7 @@ const htmlType = "text/html"
 // no browser sends, and a browser that refuses cookies.
 func Serves(r *http.Request) bool {
 	h := r.Header
-	if r.Method != http.MethodGet || r.ContentLength > 0 || !acceptsHTML(h.Values("Accept")) {
+	if r.Method != http.MethodGet || r.ContentLength > 0 || !Accepts(h, htmlType) {
 		return false
 	}
 	return h.Get(askHeader) != "" || isNavigation(h) && (len(taken(r)) > 0 || hasCookie(r) || !isFromItself(r))
@@ -63,11 +63,11 @@ var (
 	scriptFields   = []string{"X-Requested-With", "Hx-Request", "Turbo-Frame", "X-Pjax"}
 )
 
-// acceptsHTML reports whether HTML is asked for by name: programs accept anything.
-func acceptsHTML(accept []string) bool {
-	for media := range strings.SplitSeq(strings.Join(accept, ","), ",") {
+// Accepts reports whether a media type is asked for by name: programs accept anything.
+func Accepts(h http.Header, wanted string) bool {
+	for media := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
 		name, params, _ := mime.ParseMediaType(media)
-		if q := params["q"]; name == htmlType && (q == "" || strings.Trim(q, "0.") != "") {
+		if q := params["q"]; name == wanted && (q == "" || strings.Trim(q, "0.") != "") {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package waitingpage
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -17,7 +18,16 @@ type Place struct {
 	since time.Time // when the number became this one
 }
 
-// Places is an engine whose queues are read for all browsers that ask where they stand.
+// Standing is where a waiter stands, as of the latest reading of its queue, or nil.
+type Standing = atomic.Pointer[Place]
+
+// Waiter is a requester that has to know where it stands. Standing is nil if it need not.
+type Waiter interface{ Standing() *Standing }
+
+// Standing implements [Waiter].
+func (t *Ticket) Standing() *Standing { return &t.place }
+
+// Places is an engine whose queues are read for all waiters that have to know where they stand.
 type Places struct {
 	*serializer.Engine
 	absences absences
@@ -51,8 +61,8 @@ func (t *Ticket) Place() Place {
 	}
 }
 
-// update reads the queues, unless the latest reading is young enough, and notes in the
-// tickets of browsers where they stand.
+// update reads the queues, unless the latest reading is young enough, and notes where the
+// waiters stand that have to know.
 func (p *Places) update() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -70,15 +80,24 @@ func (p *Places) update() {
 				continue
 			}
 			number++
-			if t, ok := ticket.Requester.(*Ticket); ok {
+			if waiter, ok := ticket.Requester.(Waiter); ok && waiter.Standing() != nil {
 				place := &Place{Number: number, Paused: state.PausedUntil != nil, since: begun}
-				if before := t.place.Load(); before != nil && before.Number == number && !before.Paused {
+				if before := waiter.Standing().Load(); before != nil && before.Number == number && !before.Paused {
 					place.since = before.since
 				}
-				t.place.Store(place)
+				waiter.Standing().Store(place)
 			}
 		}
 	}
 	p.read = time.Now()
 	p.cost = p.read.Sub(begun)
+}
+
+// Number is the place of a waiter; 0 is not known.
+func (p *Places) Number(of Waiter) int {
+	p.update()
+	if place := of.Standing().Load(); place != nil {
+		return place.Number
+	}
+	return 0
 }

@@ -30,10 +30,10 @@ type Ticket struct {
 	report   *telemetry.Reporter
 	capacity int // how many may be inside; 0 is not known
 
-	about    telemetry.Request     // the first one of the browser; mu guards what changes of it
-	decision chan struct{}         // closed when it does not wait any more
-	proven   atomic.Bool           // the browser has sent its cookie back
-	place    atomic.Pointer[Place] // when the queue was last read, or nil
+	about    telemetry.Request // the first one of the browser; mu guards what changes of it
+	decision chan struct{}     // closed when it does not wait any more
+	proven   atomic.Bool       // the browser has sent its cookie back
+	place    Standing
 
 	mu      sync.Mutex // guards the fields below
 	state   state

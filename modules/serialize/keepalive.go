@@ -1,0 +1,180 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// KeepAlive sends comments to clients that wait for an event stream, so that neither they nor
+// proxies in between give up. These clients name text/event-stream in their Accept header. The
+// first comment fixes the status, 200. An event stream of the upstream follows the comments as
+// it is, and anything else becomes one event.
+type KeepAlive struct {
+	// How often a comment is sent, as a duration, and after what time the first one is. At
+	// least 1s, at most 365d. Default: 15s.
+	Interval *caddy.Duration `json:"interval,omitempty"`
+
+	// Takes all clients that wait for such clients, whatever they accept, except for
+	// browsers' navigations. Default: false.
+	Always bool `json:"always,omitempty"`
+}
+
+const (
+	leastInterval   = time.Second
+	longestInterval = 365 * 24 * time.Hour
+
+	wantKeepAlive = "an interval such as 15s, or always, or both"
+)
+
+func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) error {
+	s.KeepAlive = new(KeepAlive)
+	args := d.RemainingArgs()
+	if last := len(args) - 1; last >= 0 && args[last] == "always" {
+		s.KeepAlive.Always = true
+		args = args[:last]
+	}
+	if len(args) == 0 {
+		return nil
+	}
+	if len(args) > 1 {
+		return d.Errf("keepalive: unexpected %q after %q; expected %s", args[1], args[0], wantKeepAlive)
+	}
+	interval, err := caddy.ParseDuration(args[0])
+	if err != nil {
+		return d.Errf("keepalive %q: expected %s", args[0], wantKeepAlive)
+	}
+	s.KeepAlive.Interval = new(caddy.Duration(interval))
+	return nil
+}
+
+func checkKeepAlive(k *KeepAlive) error {
+	if k == nil || k.Interval == nil {
+		return nil
+	}
+	interval := time.Duration(*k.Interval)
+	if interval > longestInterval {
+		return fmt.Errorf("keepalive %s: expected a duration of %s or less, such as 15s", interval, longestInterval)
+	}
+	return directive.CheckDuration("keepalive", interval, leastInterval)
+}
+
+func checkKeepAliveBuffer(k *KeepAlive, buffer *Size) error {
+	if k != nil && buffer != nil && *buffer == bufferOff {
+		return errors.New("keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`")
+	}
+	return nil
+}
+
+// streams reports whether a request whose turn does not come soon gets an event stream. One
+// that gets the waiting page does not, and neither does one that opens a WebSocket.
+func (s *Handler) streams(r *http.Request) bool {
+	if s.KeepAlive == nil || r.Method == http.MethodHead || r.Method == http.MethodConnect || !r.ProtoAtLeast(1, 1) ||
+		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.WaitingPage != nil && waitingpage.Serves(r) {
+		return false
+	}
+	if waitingpage.Accepts(r.Header, eventstream.MediaType) {
+		return true
+	}
+	mode := r.Header.Get("Sec-Fetch-Mode")
+	return s.KeepAlive.Always && mode != "navigate" && (mode != "" || !waitingpage.Accepts(r.Header, "text/html"))
+}
+
+// stream is the event stream that a request gets if it has to wait.
+type stream struct {
+	*eventstream.Stream
+	interval time.Duration
+	standing waitingpage.Standing // in the queue in which the request waits
+}
+
+// openStream makes the stream of a request. Its reason is that of the queue that has refused
+// the request, which may be an inner one.
+func (s *Handler) openStream(w http.ResponseWriter, r *http.Request) *stream {
+	placeholders := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	return &stream{interval: time.Duration(*s.KeepAlive.Interval), Stream: eventstream.New(w, func() string {
+		reason, _ := placeholders.GetString(telemetry.PlaceholderPrefix + "reason")
+		return reason
+	})}
+}
+
+// comments reports whether a request that waits gets comments: if this line has the setting,
+// or if that of an outer queue has begun the stream.
+func (p *passage) comments(r *http.Request) bool {
+	return p.stream != nil && (p.stream.Begun() || p.handler.streams(r))
+}
+
+// waitCommenting waits for the turn. Meanwhile, the client gets comments.
+func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w http.ResponseWriter, r *http.Request) (serializer.Turn, error) {
+	restart := turncontext.StopTimeouts(w, r)
+	defer func() { restart() }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	p.stream.standing.Store(nil)
+	ticker := time.NewTicker(p.interval())
+	defer ticker.Stop()
+	return wait.EndTicking(ctx, ticker.C, func() {
+		text := "waiting"
+		if number := p.engine.Places().Number(p); number > 0 {
+			text = fmt.Sprintf("waiting, place %d", number)
+		}
+		restart() // or the writer would be past its deadline already
+		if err := p.stream.Comment(r, text); err != nil {
+			cancel(err)
+		}
+		restart = turncontext.StopTimeouts(w, r)
+	})
+}
+
+// interval is that of this line, or else of the one that has opened the stream.
+func (p *passage) interval() time.Duration {
+	if own := p.handler.KeepAlive; own != nil {
+		return time.Duration(*own.Interval)
+	}
+	return p.stream.interval
+}
+
+// Standing implements [waitingpage.Waiter].
+func (p *passage) Standing() *waitingpage.Standing {
+	if p.stream == nil {
+		return nil
+	}
+	return &p.stream.standing
+}
+
+// endStream ends the stream that the passage has opened, if it has begun. Error routes must not
+// run then: they would write into the stream. So this logs what has failed.
+func (p *passage) endStream(all *passages, err *error) {
+	all.stream = nil
+	if !p.stream.Begun() {
+		return
+	}
+	switch thrown := recover(); {
+	case thrown == http.ErrAbortHandler:
+		*err = caddyhttp.Error(http.StatusBadGateway, http.ErrAbortHandler)
+	case thrown != nil: // net/http would log it, and break the stream off
+		*err = caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
+	}
+	if *err = p.stream.End(*err); *err == nil {
+		return
+	}
+	p.handler.report.Unanswered(&p.about, *err)
+	if p.stream.Follows() { // the client must not take the part that it has for the whole
+		panic(http.ErrAbortHandler)
+	}
+	*err = nil
+}
