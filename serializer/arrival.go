@@ -82,4 +82,14 @@ type Turn interface {
 
 	// Leave ends the turn. Calls after the first do nothing.
 	Leave()
+
+	// LeaveAt ends the turn at a moment, or at once if that has passed. Meanwhile the ticket
+	// is inside without its caller, so with a limit of n, at most n callers enter in such a time.
+	// If the turn is or gets revoked, it ends at once; then [Arrival.Revoke] is not called. The end
+	// is when Context is done. Another LeaveAt does not put it off; Leave still ends it at once.
+	LeaveAt(moment time.Time)
+
+	// Reenter takes LeaveAt back: the caller is inside again. It returns false if the turn
+	// has ended.
+	Reenter() bool
 }

@@ -369,6 +369,9 @@ func (e *Engine) leave(t *Ticket) {
 		e.mu.Unlock()
 		return
 	}
+	if t.heldUntil != 0 {
+		t.timer.Stop()
+	}
 	q := t.in
 	next := e.takeOutLocked(t)
 	if t.context != nil {

@@ -30,9 +30,14 @@ type TicketState struct {
 	Arrived time.Time `json:"arrived"`          // when the ticket was issued
 	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
 	Revoked time.Time `json:"revoked,omitzero"` // when the turn of a holder of this process was taken back; otherwise zero
-	Client  string    `json:"client"`           // address and port
-	Owner   string    `json:"owner"`            // the process, for people
-	Alive   *bool     `json:"alive,omitempty"`  // whether the owner is alive; nil if that is not known
+
+	// HeldUntil is when the turn ends of a holder of this process that has left by
+	// [Turn.LeaveAt]; otherwise zero.
+	HeldUntil time.Time `json:"held_until,omitzero"`
+
+	Client string `json:"client"`          // address and port
+	Owner  string `json:"owner"`           // the process, for people
+	Alive  *bool  `json:"alive,omitempty"` // whether the owner is alive; nil if that is not known
 
 	// Requester is that of the [Arrival], if this process serves it. Request is for its
 	// answer, which the engine would have to ask for while it holds its lock.

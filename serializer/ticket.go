@@ -54,6 +54,7 @@ type waiter struct {
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
+	heldUntil time.Duration // since launch; 0 unless the caller has left by Turn.LeaveAt
 	holder    *Ticket       // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
@@ -61,7 +62,7 @@ type waiter struct {
 	refusal   error         // set before the message
 	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
 	done      func(Turn, error)
-	timer     *time.Timer // of a caller of Join
+	timer     *time.Timer // of a caller of Join, until the turn has come; then of heldUntil
 	next      *Ticket     // in Engine.departed
 }
 
@@ -178,6 +179,10 @@ func (t *Ticket) wakeLocked(refusal error) {
 // revokeLocked takes the turn back from a holder, but only once.
 func (t *Ticket) revokeLocked(cause error) {
 	t.contextLocked().cancel(cause) // only the first cause counts
+	if t.heldUntil != 0 {           // the caller has left, so nothing keeps the turn
+		go t.engine.leave(t)
+		return
+	}
 	revoke := t.revoke
 	t.revoke = nil
 	if revoke != nil {
@@ -226,6 +231,9 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 			s.Entered = s.Arrived
 		}
 		s.Since = s.Entered
+		if t.heldUntil != 0 {
+			s.HeldUntil = now.Add(t.heldUntil - time.Since(launch)).UTC()
+		}
 	}
 	return s
 }

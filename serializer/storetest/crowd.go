@@ -139,10 +139,13 @@ func (v *caller) token() (token uint64) {
 }
 
 // leave ends the caller's turn.
-func (v *caller) leave() {
+func (v *caller) leave() { v.leaveAt(time.Time{}) }
+
+// leaveAt ends the caller's turn at a moment.
+func (v *caller) leaveAt(moment time.Time) {
 	v.left = true
 	v.crowd.judge.leave(v)
-	v.turn.Leave()
+	v.turn.LeaveAt(moment)
 }
 
 // list is what an engine lists.
@@ -197,6 +200,40 @@ func engineNoWait(c *crowd) {
 		}
 		holder.leave()
 		c.until(c, "the queue is free", func() bool { return len(c.list(other)) == 0 })
+	}
+}
+
+// If turns are held after their callers have left, at most as many callers as may be inside
+// together enter within that time, whichever engines they use.
+func engineHeld(c *crowd) {
+	const callers, held = 12, 20 * time.Millisecond
+	for _, limit := range []int{1, 3} {
+		a := c.arrival("held_" + strconv.Itoa(limit))
+		a.Rule.Limit = limit
+		entries := make([]time.Time, callers)
+		var all sync.WaitGroup
+		for i := range entries {
+			v := c.start(i, a)
+			all.Go(func() {
+				<-v.done
+				if v.err != nil {
+					c.Errorf("%v: %v", v, v.err)
+					return
+				}
+				entries[i] = time.Now()
+				v.leaveAt(entries[i].Add(held))
+			})
+		}
+		all.Wait()
+		slices.SortFunc(entries, time.Time.Compare)
+		least := time.Hour
+		for i := range entries[limit:] {
+			least = min(least, entries[i+limit].Sub(entries[i]))
+		}
+		c.Logf("%d entered %v after the first of them or later, with turns of %v", limit+1, least, held)
+		if least < held {
+			c.Errorf("%d entered within %v; expected at most %d within %v", limit+1, least, limit, held)
+		}
 	}
 }
 

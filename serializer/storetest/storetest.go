@@ -9,8 +9,8 @@
 //
 // The suite has two parts. The first one tests the store alone: it notes what the store
 // reports. The second one tests engines on the store: the order, which callers may be
-// inside together, and what is left behind. Each promise is a named case. No case measures
-// time, so no store fails because the machine is slow. Run it with -race.
+// inside together, and what is left behind. Each promise is a named case. No case bounds
+// a time from above, so no store fails because the machine is slow. Run it with -race.
 //
 // Whatever is specific to a store, such as files, leases or dying processes, belongs in
 // the store's own tests.
@@ -74,6 +74,7 @@ var cases = []testCase{
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},
 	{"no wait", false, onEngines(engineNoWait)},
+	{"held turns", false, onEngines(engineHeld)},
 	{"many at once", false, onEngines(engineCrowd)},
 }
 

@@ -114,6 +114,7 @@ func TestWrongStores(t *testing.T) {
 				return s.Store.Append(ctx, tickets)
 			}
 		}},
+		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.events.appeared = s.events.appearAndVanish }},
 		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true
