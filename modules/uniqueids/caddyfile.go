@@ -19,6 +19,7 @@ var subdirectives = directive.Table[*Handler]{
 		return err
 	}),
 	text("trust", "the name of a request header field", func(u *Handler) *string { return &u.Trust }, checkTrust),
+	directive.On("header", (*Handler).parseHeader),
 }
 
 // text is a subdirective with one word, for a setting of the handler.
@@ -38,6 +39,7 @@ func text(name, expected string, of func(*Handler) *string, check func(string) e
 //	    node    auto|random|<IPv4>
 //	    shards  <n>
 //	    trust   <header>
+//	    header  <field> [<kind>]
 //	}
 func (u *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name

@@ -36,7 +36,7 @@ header field traceparent.`,
 func idsNewCommand() *cobra.Command {
 	var schemes []string
 	for _, kind := range kinds {
-		if kind.command {
+		if !kind.ofTrace {
 			schemes = append(schemes, kind.scheme)
 		}
 	}

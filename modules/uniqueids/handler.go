@@ -39,7 +39,7 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // the UUIDv7 remain the request's own, since other requests belong to the same trace.
 //
 // If a request passes several unique_ids handlers, the first one names it. The others
-// only remove from the request what their `trust` does not trust.
+// put its IDs into their `headers`, and remove what their `trust` does not trust.
 //
 // The access log has the txid in its field `txid`, and the error log as `err_id`. If
 // Caddy's storage fails, `{http.request.call_number}` is empty and the log says why.
@@ -65,6 +65,11 @@ type Handler struct {
 	// Trace Context are adopted; the txid and the UUIDv7 stay the request's own. The
 	// `tracestate` of a trace that is not adopted is removed. Default: none.
 	Trust string `json:"trust,omitempty"`
+
+	// The header fields of the request and of its response that get an ID. What the client
+	// or another handler has set there is replaced, except an ID that was adopted from the
+	// same field. Default: none.
+	Headers []Header `json:"headers,omitempty"`
 
 	logger        *zap.Logger
 	dropped       throttle.Throttle[bool] // log entries, by whether the peer is trusted
@@ -94,6 +99,9 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	u.Shards = cmp.Or(u.Shards, 1)
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
 	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), shardsRange.Check("shards", u.Shards), checkTrust(u.Trust))
+	for i := range u.Headers {
+		err = errors.Join(err, u.Headers[i].provision())
+	}
 	if err == nil {
 		err = u.openGenerators(ctx)
 	}
@@ -124,7 +132,14 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		ids.log()
 	}
 	ids.adopt(r, u)
-	return ids.name(next.ServeHTTP(w, r))
+	if len(u.Headers) == 0 {
+		return ids.name(next.ServeHTTP(w, r))
+	}
+	u.setRequest(ids, r)
+	response := &response{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, handler: u, ids: ids}
+	err := ids.name(next.ServeHTTP(response, r))
+	response.setFields()
+	return err
 }
 
 // Interface guards

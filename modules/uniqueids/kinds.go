@@ -10,7 +10,7 @@ import (
 // read is in the table of uniqueid.Decode.
 type kind struct {
 	scheme, placeholder string
-	command             bool // whether the command makes such IDs
+	ofTrace             bool // Caddy's tracing determines them, if it is on; the command makes none
 	// open sets up what makes the IDs for a handler.
 	open func(context.Context, *Handler) (newID, error)
 }
@@ -20,13 +20,13 @@ type newID func(*requestIDs) (string, error)
 
 // kinds are all kinds of IDs, that of the command's default first.
 var kinds = []kind{
-	{"txid", "http.request.txid", true, notation((*requestIDs).TXID)},
-	{"unique_id", "unique_id", true, openUniqueIDs},
-	{"sharded_id", "http.request.sharded_id", true, openShardedIDs},
-	{"call_number", "http.request.call_number", true, openCallNumbers},
-	{"uuid_v7", "http.request.uuid_v7", true, notation(func(ids *requestIDs) string { return ids.UUIDv7().String() })},
-	{"trace_id", "http.request.trace_id", false, notation(func(ids *requestIDs) string { return ids.Trace().TraceID().String() })},
-	{"traceparent", "http.request.traceparent", false, notation(func(ids *requestIDs) string { return ids.Trace().String() })},
+	{"txid", "http.request.txid", false, notation((*requestIDs).TXID)},
+	{"unique_id", "unique_id", false, openUniqueIDs},
+	{"sharded_id", "http.request.sharded_id", false, openShardedIDs},
+	{"call_number", "http.request.call_number", false, openCallNumbers},
+	{"uuid_v7", "http.request.uuid_v7", false, notation(func(ids *requestIDs) string { return ids.UUIDv7().String() })},
+	{"trace_id", "http.request.trace_id", true, notation(func(ids *requestIDs) string { return ids.Trace().TraceID().String() })},
+	{"traceparent", "http.request.traceparent", true, notation(func(ids *requestIDs) string { return ids.Trace().String() })},
 }
 
 // notation is the txid of a request in one of its notations.

@@ -22,6 +22,7 @@ type requestIDs struct {
 	ctx     context.Context // of the request, and so of the IDs
 	header  http.Header     // of the request
 	trace   trace
+	adopted string   // the field whose text was adopted as the txid, or ""
 	made    []madeID // what placeholders show
 
 	mu   sync.Mutex // guards what follows once the request is in a queue

@@ -96,7 +96,7 @@ func (ids *requestIDs) adoptValue(header, value string) {
 		ids.trace.received, _ = uniqueid.ParseTraceContext(value)
 		return
 	}
-	ids.txid = value
+	ids.txid, ids.adopted = value, header
 	if txid, err := uniqueid.ParseTXID(value); err == nil && time.Since(txid.Time()).Abs() <= 24*time.Hour {
 		ids.uuid, ids.trace.adopted = txid.UUIDv7(rand.Uint32()), true
 	}

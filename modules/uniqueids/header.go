@@ -1,0 +1,180 @@
+package uniqueids
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// Header puts an ID into a header field of the request and of its response.
+type Header struct {
+	// The name of the field, such as `X-Request-Id`. Required.
+	Field string `json:"field"`
+
+	// The kind of the ID: `txid`, `unique_id`, `sharded_id`, `call_number`, `uuid_v7`,
+	// `trace_id` or `traceparent`. Default: `txid`.
+	Kind string `json:"kind,omitempty"`
+
+	kind *kind
+}
+
+// kindOf returns the kind of a name, or nil. An empty name means the first kind.
+func kindOf(name string) *kind {
+	name = cmp.Or(name, kinds[0].scheme)
+	if at := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == name }); at >= 0 {
+		return &kinds[at]
+	}
+	return nil
+}
+
+func (u *Handler) parseHeader(d *caddyfile.Dispenser) error {
+	words := d.RemainingArgs()
+	if len(words) == 0 || len(words) > 2 {
+		return d.Errf("header: found %d values; expected the name of a header field, such as X-Request-Id, and perhaps a kind of ID", len(words))
+	}
+	h := Header{Field: words[0]}
+	if len(words) == 2 {
+		h.Kind = words[1]
+	}
+	u.Headers = slices.DeleteFunc(u.Headers, func(earlier Header) bool { return strings.EqualFold(earlier.Field, h.Field) })
+	u.Headers = append(u.Headers, h)
+	return directive.In(d, h.check())
+}
+
+// check refuses names that are none, kinds that there are not, and fields that an ID would break.
+func (h Header) check() error {
+	kind := kindOf(h.Kind)
+	switch field := http.CanonicalHeaderKey(h.Field); {
+	case !httpguts.ValidHeaderFieldName(h.Field) || !httpguts.ValidTrailerHeader(h.Field):
+		return fmt.Errorf("header %q: expected the name of a header field for an ID, such as X-Request-Id", h.Field)
+	case kind == nil:
+		var names []string
+		for _, kind := range kinds {
+			names = append(names, kind.scheme)
+		}
+		return fmt.Errorf("header %s %q: expected one of the kinds %s", h.Field, h.Kind, strings.Join(names, ", "))
+	case field == traceparentField && kind.scheme != "traceparent", field == tracestateField:
+		return fmt.Errorf("header %s %s: W3C Trace Context has another text in this field; expected header traceparent traceparent", h.Field, kind.scheme)
+	}
+	return nil
+}
+
+// provision checks the fields and finds their kinds.
+func (h *Header) provision() error {
+	err := h.check()
+	h.Field, h.kind = http.CanonicalHeaderKey(h.Field), kindOf(h.Kind)
+	return err
+}
+
+// textFor is the ID in a field, or "" if it could not be made. A field whose text was adopted
+// keeps it.
+func (ids *requestIDs) textFor(h *Header) string {
+	if h.Field == ids.adopted {
+		return ids.TXID()
+	}
+	text, _ := ids.replace(h.kind.placeholder)
+	return text.(string)
+}
+
+// put replaces the values of a header field. With an empty text, it removes them.
+func put(header http.Header, field, text string) {
+	if header.Del(field); text != "" {
+		header.Set(field, text)
+	}
+}
+
+// setRequest puts the IDs into the request. Caddy's tracing puts a traceparent of its own there. If
+// it comes later, nobody knows the trace yet.
+func (u *Handler) setRequest(ids *requestIDs, r *http.Request) {
+	for i := range u.Headers {
+		h := &u.Headers[i]
+		begun := h.kind.ofTrace && !spanOf(ids.ctx, r.Header).IsZero()
+		comes := h.kind.ofTrace && !begun && ids.comesToTracing(r)
+		switch {
+		case h.Field == traceparentField && (begun || comes):
+		case comes:
+			r.Header.Del(h.Field)
+		case h.Field == traceparentField:
+			ids.dropOldState(r.Header)
+			fallthrough
+		default:
+			put(r.Header, h.Field, ids.textFor(h))
+		}
+	}
+}
+
+// response is the response writer of a request. It puts the IDs into the final answer, and so
+// replaces what a proxy has copied there. Interim answers pass as they are.
+type response struct {
+	caddyhttp.ResponseWriterWrapper
+	handler *Handler
+	ids     *requestIDs
+	done    bool // whether the IDs are there
+}
+
+// setFields puts the IDs into the response, once. That may be after the next handlers: error
+// routes have the same header, and net/http sends it if nobody has written anything.
+func (w *response) setFields() {
+	if w.done {
+		return
+	}
+	w.done = true
+	for i := range w.handler.Headers {
+		if h := &w.handler.Headers[i]; h.kind.scheme != "traceparent" {
+			put(w.Header(), h.Field, w.ids.textFor(h))
+		}
+	}
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *response) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.setFields()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (w *response) Write(p []byte) (int, error) {
+	w.setFields()
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom implements [io.ReaderFrom], by which net/http uses sendfile.
+func (w *response) ReadFrom(r io.Reader) (int64, error) {
+	w.setFields()
+	return w.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// Flush implements [http.Flusher].
+func (w *response) Flush() { _ = w.FlushError() }
+
+// FlushError is what [http.ResponseController] looks for. A flush sends the header.
+func (w *response) FlushError() error {
+	w.setFields()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack implements [http.Hijacker].
+func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Interface guards
+var (
+	_ http.Flusher  = (*response)(nil)
+	_ http.Hijacker = (*response)(nil)
+	_ http.Pusher   = (*response)(nil)
+	_ io.ReaderFrom = (*response)(nil)
+)
