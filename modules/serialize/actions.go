@@ -16,6 +16,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -55,9 +56,9 @@ func adminError(status int, err error) error { return caddy.APIError{HTTPStatus:
 // count. Path and prefix may have slashes.
 func namesOf(queue string) map[*sharedEngine]string {
 	all, byPath := make(map[*sharedEngine]string), make(map[*sharedEngine]string)
-	for _, e := range registered.openEngines() {
+	for _, e := range engines.All() {
 		all[e] = queueview.Name(queue)
-		for _, path := range []string{e.Path(), e.directory, realPath(e.directory)} {
+		for _, path := range []string{e.Path(), e.Directory, engines.RealPath(e.Directory)} {
 			if prefix, ok := strings.CutPrefix(queue, path+"/"); ok {
 				byPath[e] = queueview.Name(prefix)
 			}
@@ -182,13 +183,13 @@ func resume(ctx context.Context, queue string, _ url.Values) (answer any, err er
 func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
 	names := namesOf(queue)
 	listed := sync.OnceValue(func() []*listedQueue { return registered.lists(ctx, names) })
-	engines := slices.DeleteFunc(registered.openEngines(), func(e *sharedEngine) bool { return !e.mayHave(names[e], listed) })
-	if len(engines) == 0 {
+	found := slices.DeleteFunc(engines.All(), func(e *sharedEngine) bool { return !mayHave(e, names[e], listed) })
+	if len(found) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
 			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueview.Path))
 	}
-	failed := make(chan error, len(engines))
-	changed := askAll(engines, func(e *sharedEngine) queueview.Paused {
+	failed := make(chan error, len(found))
+	changed := engines.AskAll(found, func(e *sharedEngine) queueview.Paused {
 		if err := do(e, names[e]); err != nil {
 			failed <- fmt.Errorf("queue %q in %s: %w", names[e], e.Path(), err)
 		}
@@ -202,7 +203,7 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
-func (e *sharedEngine) mayHave(name string, listed func() []*listedQueue) bool {
+func mayHave(e *sharedEngine, name string, listed func() []*listedQueue) bool {
 	isListed := func(q *listedQueue) bool { return q.engine == e && serializer.Matches(name, q.Prefix) }
-	return name != "" && !queueview.Placeholder.MatchString(name) && (e.has(name) || slices.ContainsFunc(listed(), isListed))
+	return name != "" && !queueview.Placeholder.MatchString(name) && (has(e, name) || slices.ContainsFunc(listed(), isListed))
 }

@@ -4,16 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -33,18 +34,27 @@ func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path
 // share puts an engine on a store into the pool until the end of the test.
 func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
 	t.Helper()
-	value, _, _ := registered.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		return &sharedEngine{Engine: serializer.New(store, serializer.Options{}), key: key, space: key, directory: store.Path(), inDirectory: new(atomic.Int32)}, nil
-	})
-	registered.opened.Store(value, true)
-	t.Cleanup(func() { _, _ = registered.engines.Delete(key) })
-	return value.(*sharedEngine)
+	return opened(t, testModule{key, func() (serializer.Store, error) { return store, nil }}, store.Path()).Shared
 }
+
+// testModule opens an engine by a function.
+type testModule struct {
+	key  string
+	open func() (serializer.Store, error)
+}
+
+func (testModule) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: engines.Namespace + ".test"}
+}
+
+func (m testModule) Key(string) string { return m.key }
+
+func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { return m.open() }
 
 // configure adds a handler of a prefix until the end of the test.
 func configure(t *testing.T, e *sharedEngine, prefix string) {
 	t.Helper()
-	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{sharedEngine: e}}
+	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{Shared: e}}
 	s.derive()
 	registered.handlers.Store(s, true)
 	t.Cleanup(func() { registered.handlers.Delete(s) })
@@ -56,7 +66,7 @@ func configure(t *testing.T, e *sharedEngine, prefix string) {
 func TestAdminWithFailingEngine(t *testing.T) {
 	configure(t, share(t, "test:fails", failing{inMemory("/gone")}), "b_")
 	working := share(t, "test:works", inMemory("/works"))
-	defer entered(t, &engineRef{sharedEngine: working}, "a_").Leave()
+	defer entered(t, &engineRef{Shared: working}, "a_").Leave()
 	working.Join(serializer.Arrival{Queue: "a_"}, func(serializer.Turn, error) {})
 	states, _ := working.Queues(t.Context())
 	for _, c := range []struct {
@@ -126,7 +136,7 @@ func TestSilentEngines(t *testing.T) {
 	if status, text := ask(t, http.MethodPost, "/d_/pause"); status != 500 || works.PausedUntil("d_") == nil {
 		t.Errorf("a pause that a silent server has, too: %d %s", status, text)
 	}
-	registered.close()
+	engines.CloseAll()
 	if _, err := e.Enter(t.Context(), serializer.Arrival{Queue: "e_"}); !errors.Is(err, serializer.ErrClosed) {
 		t.Errorf("a closed engine: %v", err)
 	}
@@ -135,16 +145,16 @@ func TestSilentEngines(t *testing.T) {
 // Bug: while an engine was opened, whose server may be silent, lists waited for that, and so did
 // requests that had their turn where another engine has the same directory.
 func TestEngineThatIsOpened(t *testing.T) {
-	_, _, _ = registered.engines.LoadOrNew("test:opening", func() (caddy.Destructor, error) {
+	_, _ = engines.Open(testModule{"test:opening", func() (serializer.Store, error) {
 		listed := make(chan struct{})
-		go func() { defer close(listed); registered.openEngines() }()
+		go func() { defer close(listed); engines.All() }()
 		select {
 		case <-listed:
 		case <-time.After(wait.Patience):
 			t.Error("others wait")
 		}
 		return nil, errors.New("it cannot be opened")
-	})
+	}}, "/opening", slog.New(slog.DiscardHandler))
 }
 
 // ask sends a request to the admin API's handlers, as Caddy does.

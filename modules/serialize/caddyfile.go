@@ -10,6 +10,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
@@ -120,13 +121,13 @@ func parseSizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error 
 
 func (s *Handler) parseEngine(d *caddyfile.Dispenser) error {
 	if !d.NextArg() {
-		return d.Err("engine: no value; expected a name: " + strings.Join(engineNames(), ", "))
+		return d.Err("engine: no value; expected a name: " + strings.Join(engines.Names(), ", "))
 	}
 	name := d.Val()
-	if err := checkEngineName(name); err != nil {
+	if err := engines.CheckName(name); err != nil {
 		return d.WrapErr(err)
 	}
-	module, err := caddyfile.UnmarshalModule(d, engineNamespace+"."+name)
+	module, err := caddyfile.UnmarshalModule(d, engines.Namespace+"."+name)
 	if err != nil {
 		return err
 	}

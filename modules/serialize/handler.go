@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -130,7 +131,7 @@ type Handler struct {
 	KeepAlive *KeepAlive `json:"keepalive,omitempty"`
 
 	engine       *engineRef
-	module       EngineModule
+	module       engines.Module
 	prefix       *queuename.Prefix
 	rule, shared serializer.Rule
 	ruleText     string // the settings that say who may be inside together
@@ -182,19 +183,19 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}
-	if s.module, err = s.loadEngine(ctx); err != nil {
+	if s.module, err = engines.Load(ctx, s, s.EngineRaw); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.before = caddy.ActiveContext().Context
-	load := registered.loadOf(ctx)
+	load := engines.LoadingOf(ctx)
 	if err := s.checkEngineChange(load); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
 		return err
 	}
-	if s.engine, err = registered.open(s.module, s.Path, ctx.Slogger()); err == nil {
-		err = load.examine(s.engine.sharedEngine)
+	if s.engine, err = engines.Open(s.module, s.Path, ctx.Slogger()); err == nil {
+		err = load.Examine(s.engine.Shared)
 	}
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -257,17 +258,17 @@ func (s *Handler) Cleanup() error {
 		return nil
 	}
 	registered.handlers.Delete(s)
-	switch engine := s.engine.sharedEngine; {
+	switch {
 	case caddy.Exiting():
-		registered.close() // also those that only requests of earlier configurations use
+		engines.CloseAll() // also those that only requests of earlier configurations use
+		s.engine.Retire()
 	case caddy.ActiveContext().Context == s.before: // this one never was: it is rejected, or only validated
 		registered.forgetPrefix(s.Prefix)
-		engine.unwanted.Store(true)
-		defer engine.unwanted.Store(false) // another handler may use it
+		s.engine.Reject()
 	default:
 		s.warnLeftOut()
+		s.engine.Retire()
 	}
-	s.engine.Release()
 	if s.report != nil {
 		s.report.Flush()
 	}

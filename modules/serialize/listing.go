@@ -25,7 +25,7 @@ func queuesOf(ctx context.Context, names map[*sharedEngine]string) []*listedQueu
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
 	for _, q := range registered.lists(ctx, names) {
-		k := key{q.engine.space, q.Prefix}
+		k := key{q.engine.Space, q.Prefix}
 		if known[k] == nil || known[k].Error != "" {
 			known[k] = q
 		}
@@ -37,7 +37,7 @@ func queuesOf(ctx context.Context, names map[*sharedEngine]string) []*listedQueu
 	}
 	queues := slices.AppendSeq(make([]*listedQueue, 0), maps.Values(known))
 	slices.SortFunc(queues, func(a, b *listedQueue) int {
-		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engine.key, b.engine.key))
+		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engine.Key, b.engine.Key))
 	})
 	return queues
 }
@@ -53,9 +53,9 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 // listQueues lists the engine's queues, and those of the configuration, though nobody may
 // be in them. If the engine cannot be read, these have its error; if none is known, one
 // without a name has it.
-func (e *sharedEngine) listQueues(ctx context.Context) (queues []*listedQueue) {
+func listQueues(ctx context.Context, e *sharedEngine) (queues []*listedQueue) {
 	states, err := e.Queues(ctx)
-	configured := registered.handlersWhere(func(s *Handler) bool { return s.engine.space == e.space })
+	configured := registered.handlersWhere(func(s *Handler) bool { return s.engine.Space == e.Space })
 	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null
 	listed := make(map[string]bool)
 	for _, state := range states {

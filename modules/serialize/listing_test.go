@@ -47,7 +47,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	for _, e := range []*sharedEngine{
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}, ours}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
-		e.space = space
+		e.Space = space
 		configure(t, e, "a_")
 	}
 
@@ -94,7 +94,7 @@ func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
 func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
 	store := &turning{inMemory("test:turning"), func() {}}
 	e := share(t, "test:turning", store)
-	holder := entered(t, &engineRef{sharedEngine: e}, "a_")
+	holder := entered(t, &engineRef{Shared: e}, "a_")
 	turns, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
 	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { turns <- turn })
 	states, _ := e.Queues(t.Context())
@@ -122,7 +122,7 @@ func (hostile) Request() serializer.Request {
 func TestListsAreHarmless(t *testing.T) {
 	shared := share(t, "test:hostile", inMemory("/hostile"))
 	shared.Join(serializer.Arrival{Queue: "a_", Requester: hostile{}}, func(turn serializer.Turn, _ error) { <-t.Context().Done(); turn.Leave() })
-	r := shared.listQueues(t.Context())[0].Tickets[0].Request
+	r := listQueues(t.Context(), shared)[0].Tickets[0].Request
 	for _, text := range []string{r.Method, r.Host, r.Path} {
 		if n := utf8.RuneCountInString(text); n > 256 || strings.ContainsAny(text, "\x1b\u009b\u202e") {
 			t.Errorf("listed with %d characters: %q", n, text)

@@ -16,8 +16,6 @@ import (
 
 func init() {
 	caddy.RegisterModule(Handler{})
-	caddy.RegisterModule(FileEngine{})
-	caddy.RegisterModule(MemoryEngine{})
 	caddy.RegisterModule(Status{})
 	caddy.RegisterModule(AdminAPI{})
 	caddycmd.RegisterCommand(serializeCommands)

@@ -12,13 +12,14 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // opened opens an engine as a handler does, until the end of the test.
-func opened(t *testing.T, module EngineModule, path string) *engineRef {
+func opened(t *testing.T, module engines.Module, path string) *engineRef {
 	t.Helper()
-	e, err := registered.open(module, path, slog.New(slog.DiscardHandler))
+	e, err := engines.Open(module, path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			before := opened(t, FileEngine{}, dir)
+			before := opened(t, engines.File{}, dir)
 			turn := entered(t, before, c.queue)
 			waiting := make(chan error, 1)
 			waiter := before.Join(serializer.Arrival{Queue: c.queue}, func(_ serializer.Turn, err error) { waiting <- err })
@@ -81,15 +82,15 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 func TestRivalsNeverLetTwoIn(t *testing.T) {
 	const requests = 400
 	dir := t.TempDir()
-	engines := []*engineRef{opened(t, FileEngine{}, dir), opened(t, MemoryEngine{}, dir)}
+	rivals := []*engineRef{opened(t, engines.File{}, dir), opened(t, engines.Memory{}, dir)}
 	var group sync.WaitGroup
 	var inside, passed, refused atomic.Int64
 	for i := range requests {
 		group.Go(func() {
-			e := engines[i%len(engines)]
+			e := rivals[i%len(rivals)]
 			turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
 			if err == nil {
-				err = e.checkRivals("a_", turn)
+				err = e.CheckRivals("a_", turn)
 			}
 			if err != nil {
 				if refusalOf(err).Reason != serializer.ReasonStorage {
@@ -109,10 +110,10 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 	group.Wait()
 	t.Logf("%d passed, %d were refused", passed.Load(), refused.Load())
 
-	alone := opened(t, MemoryEngine{}, t.TempDir())
+	alone := opened(t, engines.Memory{}, t.TempDir())
 	turn := entered(t, alone, "a_")
 	defer turn.Leave()
-	if err := alone.checkRivals("a_", turn); err != nil {
+	if err := alone.CheckRivals("a_", turn); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,9 +122,9 @@ func TestRivalsNeverLetTwoIn(t *testing.T) {
 // entered without a look, beside requests of the old engine.
 func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
 	dir := t.TempDir()
-	turn := entered(t, opened(t, FileEngine{}, dir), "changed_")
+	turn := entered(t, opened(t, engines.File{}, dir), "changed_")
 	defer turn.Leave()
-	young := opened(t, MemoryEngine{}, dir)
+	young := opened(t, engines.Memory{}, dir)
 	var group sync.WaitGroup
 	for i := range 3 {
 		queue := []string{"changed_", "other_", "third_"}[i]
@@ -131,7 +132,7 @@ func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
 			for range 2000 {
 				turn, err := young.Enter(t.Context(), serializer.Arrival{Queue: queue})
 				if err == nil {
-					err = young.checkRivals(queue, turn)
+					err = young.CheckRivals(queue, turn)
 				}
 				if isIn := err == nil; isIn != (i > 0) {
 					t.Errorf("%s: %v", queue, err)
@@ -148,7 +149,7 @@ func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
 // Bug: if a deployment moved a symbolic link, and a reload followed, the new configuration
 // let a request in beside the holder of the old one.
 func TestMovedLink(t *testing.T) {
-	for _, module := range []EngineModule{FileEngine{}, MemoryEngine{}} {
+	for _, module := range []engines.Module{engines.File{}, engines.Memory{}} {
 		root := t.TempDir()
 		link := filepath.Join(root, "current")
 		deploy := func(release string) {
@@ -162,7 +163,7 @@ func TestMovedLink(t *testing.T) {
 		before := opened(t, module, filepath.Join(link, "locks"))
 		turn := entered(t, before, "a_")
 		deploy("release-2")
-		if after := opened(t, module, filepath.Join(link, "locks")); after.sharedEngine != before.sharedEngine {
+		if after := opened(t, module, filepath.Join(link, "locks")); after.Shared != before.Shared {
 			t.Errorf("%T: the new configuration does not know who is inside", module)
 		}
 		turn.Leave()
@@ -177,18 +178,18 @@ func TestMissingDirectoryBelowLink(t *testing.T) {
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))); err != nil {
 		t.Fatal(err)
 	}
-	for _, module := range []EngineModule{MemoryEngine{}, FileEngine{}} { // only files make it
+	for _, module := range []engines.Module{engines.Memory{}, engines.File{}} { // only files make it
 		first := opened(t, module, filepath.Join(root, "link", "a", "b"))
 		second := opened(t, module, filepath.Join(root, "link", "a", "b"))
 		third := opened(t, module, filepath.Join(root, "real", "a", "b"))
-		if first.sharedEngine != second.sharedEngine || first.sharedEngine != third.sharedEngine {
-			t.Errorf("%T: the engines are %s, %s and %s", module, first.key, second.key, third.key)
+		if first.Shared != second.Shared || first.Shared != third.Shared {
+			t.Errorf("%T: the engines are %s, %s and %s", module, first.Key, second.Key, third.Key)
 		}
 	}
 	for i := range 100 {
 		name, other := strings.Repeat("c", i+1), make(chan *engineRef)
-		go func() { other <- opened(t, MemoryEngine{}, filepath.Join(root, "link", name)) }()
-		if e := opened(t, MemoryEngine{}, filepath.Join(root, "real", name)); (<-other).sharedEngine != e.sharedEngine {
+		go func() { other <- opened(t, engines.Memory{}, filepath.Join(root, "link", name)) }()
+		if e := opened(t, engines.Memory{}, filepath.Join(root, "real", name)); (<-other).Shared != e.Shared {
 			t.Fatalf("number %d: two engines were opened at once", i)
 		}
 	}

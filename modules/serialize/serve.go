@@ -110,9 +110,9 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, earlier *pass
 // before returns the request's earlier passage to the same queue if that decides about this
 // one: it is inside, or it was refused.
 func (p *passage) before() *passage {
-	space := p.handler.engine.space
+	space := p.handler.engine.Space
 	for e := p.earlier; e != nil; e = e.earlier {
-		if e.about.Queue == p.about.Queue && e.handler.engine.space == space && (e.failure != nil || e.context.Inside()) {
+		if e.about.Queue == p.about.Queue && e.handler.engine.Space == space && (e.failure != nil || e.context.Inside()) {
 			return e
 		}
 	}
@@ -225,7 +225,7 @@ func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.around())
 	if s.WaitingPage != nil && waitingpage.Serves(r) {
 		err = p.waitAsBrowser(w, r)
-	} else if p.engine, err = s.engine.acquire(); err == nil {
+	} else if p.engine, err = s.engine.Acquire(); err == nil {
 		err = p.enter(w, r)
 	}
 	if err != nil && p.engine != nil {
@@ -242,12 +242,12 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	defer stop()
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Navigation{
 		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
-		Space: s.engine.space, Acquire: func() (waitingpage.Engine, error) { return s.engine.acquire() },
+		Space: s.engine.Space, Acquire: s.waitingEngine,
 	})
 	if err != nil {
 		return err
 	}
-	p.engine = engine.(*engineRef)
+	p.engine = engine.(waitingEngine).engineRef
 	return p.take(taken, nil)
 }
 
@@ -295,7 +295,7 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 // why there is no turn, or nil.
 func (p *passage) take(taken serializer.Turn, err error) error {
 	if err == nil {
-		err = p.engine.checkRivals(p.about.Queue, taken)
+		err = p.engine.CheckRivals(p.about.Queue, taken)
 	}
 	if err == nil {
 		p.turn, p.about.Token, p.about.Position = taken, taken.Token(), taken.Position()

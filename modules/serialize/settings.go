@@ -114,7 +114,7 @@ var settings = []setting{
 		},
 	}, {
 		name: "engine", syntax: "<name> [{ ... }]", usual: "file",
-		parse: (*Handler).parseEngine, // loadEngine does the rest
+		parse: (*Handler).parseEngine, // engines.Load does the rest
 	},
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 )
 
 // site is what a load can see around a line.
@@ -90,9 +92,9 @@ func (s *Handler) warn(ctx caddy.Context) {
 			zap.String("other_site", other.site.name), zap.String("other_settings", other.ruleText))
 		break // one such line says enough
 	}
-	if _, files := s.module.(FileEngine); files || nameOf(s.module) == "file" {
+	if _, files := s.module.(engines.File); files || engines.NameOf(s.module) == "file" {
 		for _, root := range s.site.servedRoots() {
-			if below(realPath(root), realPath(s.Path)) {
+			if below(engines.RealPath(root), engines.RealPath(s.Path)) {
 				log.Warn("the lock directory is below a root whose files file_server may serve; choose another path",
 					zap.String("path", s.Path), zap.String("root", root))
 				break
@@ -103,7 +105,7 @@ func (s *Handler) warn(ctx caddy.Context) {
 
 // differsFrom reports whether another line of the configuration has the queue by other rules.
 func (s *Handler) differsFrom(other *Handler) bool {
-	return other.ctx.Done() == s.ctx.Done() && other.engine.space == s.engine.space && other.Prefix == s.Prefix &&
+	return other.ctx.Done() == s.ctx.Done() && other.engine.Space == s.engine.Space && other.Prefix == s.Prefix &&
 		!s.DryRun && !other.DryRun && other.ruleText != s.ruleText
 }
 

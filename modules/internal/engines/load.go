@@ -1,4 +1,4 @@
-package serialize
+package engines
 
 import (
 	"context"
@@ -11,15 +11,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// load is one load of a configuration. What all its lines need to know of engines is asked
+// Loading is one load of a configuration. What all its lines need to know of engines is asked
 // once, of all engines at once: a load must not cost more with each line.
-type load struct {
+type Loading struct {
 	id       <-chan struct{} // of the configuration: its context's Done
-	before   []*sharedEngine // that were open already: the queues of new ones are empty
+	before   []*Shared       // that were open already: the queues of new ones are empty
 	patience time.Duration   // left for servers that do not answer
 
 	asked  sync.Once
-	queues map[*sharedEngine][]serializer.QueueState // of the engines before
+	queues map[*Shared][]serializer.QueueState // of the engines before
 }
 
 // loadPatience is how long a load waits for servers in all, before it goes on without their
@@ -29,29 +29,30 @@ const (
 	leastAnswer  = 20 * time.Millisecond // nobody is asked for less
 )
 
-// loadOf returns the load of a handler's configuration. Caddy loads one after the other.
-func (r *registry) loadOf(ctx caddy.Context) *load {
+// LoadingOf returns the load of a handler's configuration. Caddy loads one after the other.
+func LoadingOf(ctx caddy.Context) *Loading {
+	r := &registered
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if r.latest == nil || r.latest.id != ctx.Done() {
-		r.latest = &load{id: ctx.Done(), before: r.openEngines(), patience: loadPatience}
+		r.latest = &Loading{id: ctx.Done(), before: All(), patience: loadPatience}
 	}
 	return r.latest
 }
 
-// queuesOf lists the queues of an engine, as they were when the first line needed any. Of
+// QueuesOf lists the queues of an engine, as they were when the first line needed any. Of
 // an engine whose server is silent, it lists what is known here.
-func (l *load) queuesOf(e *sharedEngine) []serializer.QueueState {
+func (l *Loading) QueuesOf(e *Shared) []serializer.QueueState {
 	l.asked.Do(func() {
-		l.queues = make(map[*sharedEngine][]serializer.QueueState)
-		for i, states := range askAll(l.before, (*sharedEngine).queuesOrKnown) {
+		l.queues = make(map[*Shared][]serializer.QueueState)
+		for i, states := range AskAll(l.before, (*Shared).queuesOrKnown) {
 			l.queues[l.before[i]] = states
 		}
 	})
 	return l.queues[e]
 }
 
-func (e *sharedEngine) queuesOrKnown() []serializer.QueueState {
+func (e *Shared) queuesOrKnown() []serializer.QueueState {
 	states, err := e.Queues(context.Background())
 	if err != nil {
 		return e.Known(func(string) bool { return true })
@@ -65,8 +66,8 @@ type servedStore interface {
 	Suitable(ctx context.Context) error
 }
 
-// examine refuses an engine whose servers are unsuitable.
-func (l *load) examine(e *sharedEngine) error {
+// Examine refuses an engine whose servers are unsuitable.
+func (l *Loading) Examine(e *Shared) error {
 	served, ok := e.store.(servedStore)
 	if !ok || l.patience/2 < leastAnswer || e.examined.Swap(true) {
 		return nil

@@ -1,19 +1,25 @@
-package serialize
+package engines
 
 import (
 	"context"
 	"log/slog"
+	"sync"
 )
 
 // forwarder is the log of an engine, which outlives configurations and their logs. It
-// forwards to the log of a handler that has the engine, or else to the first one's.
-type forwarder struct{ first slog.Handler }
+// forwards to the log of a configuration that has the engine, or else to the first one's.
+type forwarder struct {
+	first slog.Handler
+	users sync.Map // the keys are *Ref, of configurations
+}
 
 func (f *forwarder) to() slog.Handler {
-	if users := registered.handlersWhere(func(s *Handler) bool { return s.engine.output == f }); len(users) > 0 {
-		return users[0].engine.log.Handler()
+	to := f.first
+	for user := range f.users.Range {
+		to = user.(*Ref).log.Handler()
+		break
 	}
-	return f.first
+	return to
 }
 
 // These implement [slog.Handler].

@@ -1,4 +1,6 @@
-package serialize
+// Package engines opens the engines that keep queues, and shares them between handlers and
+// configurations.
+package engines
 
 import (
 	"encoding/json"
@@ -15,9 +17,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// EngineModule is a module of the namespace `http.serialize.engines`: a place to
-// keep queues. In JSON it is the field `engine` of the handler `serialize`, with the
-// inline key `engine`. In a Caddyfile it is the subdirective
+// Module is a module of the namespace `http.serialize.engines`: a place to
+// keep queues. In JSON it is the field `engine` of a handler, with the inline key
+// `engine`. In a Caddyfile it is the subdirective
 // `engine <name> [{ ... }]`, for which the module implements
 // [caddyfile.Unmarshaler].
 //
@@ -27,7 +29,7 @@ import (
 // it. It is then closed, and closes its store.
 //
 // [serializer.Store] says what a store must do. A module may also be a [SharedSpace].
-type EngineModule interface {
+type Module interface {
 	caddy.Module
 
 	// Key identifies an engine. Handlers whose modules have the same key share
@@ -40,10 +42,10 @@ type EngineModule interface {
 	Open(path string, log *slog.Logger) (serializer.Store, error)
 }
 
-const (
-	engineNamespace = "http.serialize.engines"
-	orderlyModule   = "github.com/orderly-http/caddy-orderly"
-)
+const orderlyModule = "github.com/orderly-http/caddy-orderly"
+
+// Namespace is that of the modules.
+const Namespace = "http.serialize.engines"
 
 // otherEngines are the Go modules of engines that do not come with the plugin.
 var otherEngines = map[string]string{
@@ -52,54 +54,55 @@ var otherEngines = map[string]string{
 	"redis":    orderlyModule + "/modules/redis",
 }
 
-// checkEngineName refuses the name of an engine that this Caddy does not have.
-func checkEngineName(name string) error {
-	if _, err := caddy.GetModule(engineNamespace + "." + name); err == nil {
+// CheckName refuses the name of an engine that this Caddy does not have.
+func CheckName(name string) error {
+	if _, err := caddy.GetModule(Namespace + "." + name); err == nil {
 		return nil
 	}
 	if module, ok := otherEngines[name]; ok {
 		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; in a checkout, run go build ./modules/%s/cmd/caddy; "+
 			"elsewhere, xcaddy build --with %s --with %s", name, name, orderlyModule, module)
 	}
-	return fmt.Errorf("engine %s: there is none of this name; expected one of %s", directive.Quoted(name), strings.Join(engineNames(), ", "))
+	return fmt.Errorf("engine %s: there is none of this name; expected one of %s", directive.Quoted(name), strings.Join(Names(), ", "))
 }
 
-// engineNames lists the engines that this Caddy was built with.
-func engineNames() (names []string) {
-	for _, module := range caddy.GetModules(engineNamespace) {
+// Names lists the engines that this Caddy was built with.
+func Names() (names []string) {
+	for _, module := range caddy.GetModules(Namespace) {
 		names = append(names, module.ID.Name())
 	}
 	return names
 }
 
-// nameOf is the name of an engine's module, such as file.
-func nameOf(module EngineModule) string { return module.CaddyModule().ID.Name() }
+// NameOf is the name of an engine's module, such as file.
+func NameOf(module Module) string { return module.CaddyModule().ID.Name() }
 
-// loadEngine loads the engine module of the settings.
-func (s *Handler) loadEngine(ctx caddy.Context) (EngineModule, error) {
-	if s.EngineRaw == nil || string(s.EngineRaw) == "null" {
-		return FileEngine{}, nil
+// Load loads the engine module of a handler's settings: that of its field EngineRaw, which has
+// this value.
+func Load(ctx caddy.Context, settings any, raw json.RawMessage) (Module, error) {
+	if raw == nil || string(raw) == "null" {
+		return File{}, nil
 	}
 	var named struct {
 		Engine string `json:"engine"`
 	}
-	if err := json.Unmarshal(s.EngineRaw, &named); err == nil && named.Engine != "" {
-		if err := checkEngineName(named.Engine); err != nil {
+	if err := json.Unmarshal(raw, &named); err == nil && named.Engine != "" {
+		if err := CheckName(named.Engine); err != nil {
 			return nil, fmt.Errorf("loading engine: %w", err)
 		}
 	}
-	module, err := ctx.LoadModule(s, "EngineRaw")
+	module, err := ctx.LoadModule(settings, "EngineRaw")
 	if err != nil {
 		return nil, fmt.Errorf("loading engine: %w", err)
 	}
-	engine, ok := module.(EngineModule)
+	engine, ok := module.(Module)
 	if !ok {
 		return nil, fmt.Errorf("loading engine: module %T is not an engine", module)
 	}
 	return engine, nil
 }
 
-// SharedSpace is for an EngineModule whose engines may keep the same queues
+// SharedSpace is for an Module whose engines may keep the same queues
 // even if their keys differ, because only other settings differ, not the
 // place.
 type SharedSpace interface {
@@ -110,51 +113,51 @@ type SharedSpace interface {
 }
 
 // spaceOf is where a module's queues are kept.
-func spaceOf(module EngineModule, path string) string {
+func spaceOf(module Module, path string) string {
 	if shared, ok := module.(SharedSpace); ok {
 		return shared.Space(path)
 	}
 	return module.Key(path)
 }
 
-// FileEngine keeps queues as lock files in the handler's `path`, for any number
+// File keeps queues as lock files in the handler's `path`, for any number
 // of processes on one machine. It is the default.
-type FileEngine struct{ noOptions }
+type File struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
-func (FileEngine) CaddyModule() caddy.ModuleInfo {
+func (File) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.serialize.engines.file",
-		New: func() caddy.Module { return new(FileEngine) },
+		New: func() caddy.Module { return new(File) },
 	}
 }
 
-// Key implements [EngineModule].
-func (FileEngine) Key(path string) string { return "file:" + path }
+// Key implements [Module].
+func (File) Key(path string) string { return "file:" + path }
 
-// Open implements [EngineModule].
-func (FileEngine) Open(path string, log *slog.Logger) (serializer.Store, error) {
+// Open implements [Module].
+func (File) Open(path string, log *slog.Logger) (serializer.Store, error) {
 	return lockfile.Open(path, lockfile.Options{Log: log})
 }
 
-// MemoryEngine keeps queues in the memory of this process. It needs no directory.
+// Memory keeps queues in the memory of this process. It needs no directory.
 // The handler's `path` and prefix still identify a queue. Other processes do not know
 // of its queues.
-type MemoryEngine struct{ noOptions }
+type Memory struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
-func (MemoryEngine) CaddyModule() caddy.ModuleInfo {
+func (Memory) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{
 		ID:  "http.serialize.engines.memory",
-		New: func() caddy.Module { return new(MemoryEngine) },
+		New: func() caddy.Module { return new(Memory) },
 	}
 }
 
-// Key implements [EngineModule].
-func (MemoryEngine) Key(path string) string { return "memory:" + path }
+// Key implements [Module].
+func (Memory) Key(path string) string { return "memory:" + path }
 
-// Open implements [EngineModule].
-func (MemoryEngine) Open(path string, _ *slog.Logger) (serializer.Store, error) {
+// Open implements [Module].
+func (Memory) Open(path string, _ *slog.Logger) (serializer.Store, error) {
 	return memory.New(memory.Options{Path: path}), nil
 }
 
@@ -173,9 +176,14 @@ func (noOptions) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	return nil
 }
 
+func init() {
+	caddy.RegisterModule(File{})
+	caddy.RegisterModule(Memory{})
+}
+
 // Interface guards
 var (
-	_ EngineModule          = FileEngine{}
-	_ EngineModule          = MemoryEngine{}
+	_ Module                = File{}
+	_ Module                = Memory{}
 	_ caddyfile.Unmarshaler = noOptions{}
 )

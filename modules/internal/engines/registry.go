@@ -1,0 +1,262 @@
+package engines
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// registry has the engines, which outlive configurations. A reload must not break the order of a
+// queue, and requests of the old configuration still wait and work while the new one serves.
+type registry struct {
+	engines *caddy.UsagePool // of *Shared, by key
+	loading sync.Mutex       // guards latest
+	latest  *Loading         // of a configuration, which may be over
+	opening sync.Mutex       // held while one is found or opened: two names of a directory must not have two
+	opened  sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
+	closing sync.WaitGroup   // engines that nobody uses any more
+	counts  sync.Map         // *atomic.Int32, by directory: how many of these engines are open
+}
+
+var registered = registry{engines: caddy.NewUsagePool()}
+
+// All are the engines in use, in the order of their keys. No lock is held while they
+// are asked: an engine whose disk hangs must not keep configurations from loading.
+func All() (engines []*Shared) {
+	for e := range registered.opened.Range {
+		engines = append(engines, e.(*Shared))
+	}
+	slices.SortFunc(engines, func(a, b *Shared) int { return strings.Compare(a.Key, b.Key) })
+	return engines
+}
+
+// CloseAll closes all engines at once, since the process ends.
+func CloseAll() {
+	AskAll(All(), (*Shared).Close) // which never fails
+	registered.closing.Wait()
+}
+
+// AskAll asks engines at once: those that do not answer take the time of one.
+func AskAll[T any](engines []*Shared, ask func(*Shared) T) []T {
+	answers := make([]T, len(engines))
+	var asked sync.WaitGroup
+	for i, e := range engines {
+		asked.Go(func() { answers[i] = ask(e) })
+	}
+	asked.Wait()
+	return answers
+}
+
+// Open returns an engine for a handler's directory, which it opens if necessary. The log is
+// that of the handler's configuration.
+func Open(module Module, path string, log *slog.Logger) (*Ref, error) {
+	r := &registered
+	r.opening.Lock()
+	defer r.opening.Unlock()
+	directory := Resolve(path)
+	key := module.Key(directory)
+	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
+		output := &forwarder{first: log.Handler()}
+		store, err := module.Open(directory, slog.New(output))
+		if err != nil {
+			return nil, err
+		}
+		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
+		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
+		count.(*atomic.Int32).Add(1)
+		return &Shared{
+			Engine: engine, output: output, Key: key, Name: NameOf(module), Space: spaceOf(module, directory), Directory: directory,
+			store: store, inDirectory: count.(*atomic.Int32),
+		}, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("opening engine: %w", err)
+	}
+	r.opened.Store(value, true)
+	ref := &Ref{Shared: value.(*Shared), module: module, path: path, log: log}
+	ref.refs.Store(1)
+	ref.output.users.Store(ref, true)
+	return ref, nil
+}
+
+// Resolve returns the path by which an engine is open for a directory, or else the path itself.
+// The path may be a symbolic link, a bind mount or differ in case. An engine that was opened by
+// the same path comes first: it knows who is inside, wherever the path leads now.
+func Resolve(path string) string {
+	path = filepath.Clean(path)
+	found := path
+	for _, open := range All() {
+		if open.Directory == path {
+			return path
+		}
+		if found == path && sameDirectory(open.Directory, path) {
+			found = open.Directory
+		}
+	}
+	return found
+}
+
+func sameDirectory(a, b string) bool {
+	first, err := os.Stat(a)
+	if err != nil {
+		return RealPath(a) == RealPath(b)
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second)
+}
+
+// RealPath resolves the symbolic links of a path. Its missing end is kept, since it is
+// created there later.
+func RealPath(path string) string {
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return real
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(RealPath(parent), filepath.Base(path))
+}
+
+// Shared is an engine that handlers share.
+type Shared struct {
+	*serializer.Engine
+	Key       string
+	Name      string   // of its module, such as file
+	Space     string   // where it keeps its queues
+	Directory string   // by which it was opened
+	Attached  sync.Map // what packages keep with the engine, each by keys of a type of its own
+
+	output      *forwarder
+	store       serializer.Store
+	unwanted    atomic.Bool   // its configuration is rejected, so nothing of it may stay
+	examined    atomic.Bool   // a load has asked whether its servers are suitable
+	inDirectory *atomic.Int32 // how many engines are open there
+}
+
+// Destruct implements [caddy.Destructor]. It does not wait for servers: a reload may leave
+// many engines out whose server is silent.
+func (e *Shared) Destruct() error {
+	registered.opened.Delete(e)
+	if store, ok := e.store.(interface{ Discard() }); ok && e.unwanted.Load() {
+		store.Discard()
+	}
+	end := func() {
+		defer e.inDirectory.Add(-1)
+		_ = e.Close() // which never fails
+	}
+	if _, hasServers := e.store.(serializer.Lease); hasServers {
+		registered.closing.Go(end)
+	} else {
+		end()
+	}
+	return nil
+}
+
+// listPatience is how long an engine may take to say who is in its queues. If its server is
+// silent, other engines are listed, and configurations are loaded: a new one may replace it.
+const listPatience = time.Second
+
+var errSilent = fmt.Errorf("no answer within %s", listPatience)
+
+// Queues is that of the engine, with less patience.
+func (e *Shared) Queues(ctx context.Context) ([]serializer.QueueState, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, listPatience, errSilent)
+	defer cancel()
+	return e.Engine.Queues(ctx)
+}
+
+// Ref counts one handler's references to an engine: one for its configuration, and one for
+// each of its requests. The last one releases the engine.
+type Ref struct {
+	*Shared
+	module Module
+	path   string
+	log    *slog.Logger
+	refs   atomic.Int64
+}
+
+// Acquire adds a reference for one request. The last one may be gone already, since
+// requests may arrive late during a reload; then the engine is opened again.
+func (e *Ref) Acquire() (*Ref, error) {
+	for {
+		n := e.refs.Load()
+		if n == 0 {
+			return Open(e.module, e.path, e.log)
+		}
+		if e.refs.CompareAndSwap(n, n+1) {
+			return e, nil
+		}
+	}
+}
+
+// Release drops a reference.
+func (e *Ref) Release() {
+	if e.refs.Add(-1) > 0 {
+		return
+	}
+	e.output.users.Delete(e)
+	_, _ = registered.engines.Delete(e.Key) // which never fails
+}
+
+// Retire drops the reference of a configuration, which has ended. Its requests may still use
+// the engine, but not its log.
+func (e *Ref) Retire() {
+	e.output.users.Delete(e)
+	e.Release()
+}
+
+// Reject is Retire for a configuration that was never used: it was rejected, or only
+// validated. An engine that nothing else uses leaves no directory behind.
+func (e *Ref) Reject() {
+	engine := e.Shared
+	engine.unwanted.Store(true)
+	defer engine.unwanted.Store(false) // another handler may use it
+	e.Retire()
+}
+
+// A queue is a directory and a prefix, and has one engine. Engines of two modules know
+// nothing of each other, and would let two requests in: they are rivals. Two servers or
+// namespaces of one module are two queues, which sites may have side by side. A configuration
+// that gives a queue another engine is refused while requests of the old one are in it.
+// Requests may still come to the old engine until the new configuration serves. So a
+// request that gets its turn checks whether a rival has let one in, and is refused if so. If
+// two requests check at the same time, at least one of them finds the other counted as
+// inside: each is counted before it checks.
+
+// RivalsOf are the open engines of other modules in a directory.
+func RivalsOf(name, directory string) []*Shared {
+	return slices.DeleteFunc(All(), func(e *Shared) bool { return e.Name == name || e.Directory != directory })
+}
+
+// CheckRivals refuses a request that has its turn if a rival has let another one in.
+func (e *Shared) CheckRivals(queue string, turn serializer.Turn) error {
+	if e.inDirectory.Load() == 1 {
+		return nil
+	}
+	for _, rival := range RivalsOf(e.Name, e.Directory) {
+		if inside, _ := rival.Count(queue); inside > 0 {
+			turn.Leave()
+			return &serializer.Refused{
+				Reason: serializer.ReasonStorage, Queue: queue, Position: turn.Position(), Token: turn.Token(),
+				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s, which the queue had before", rival.Name)},
+			}
+		}
+	}
+	return nil
+}
+
+// Interface guards
+var _ caddy.Destructor = (*Shared)(nil)
