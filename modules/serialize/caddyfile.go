@@ -2,11 +2,9 @@ package serialize
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
@@ -73,16 +71,8 @@ func (s *Handler) parseLine(d *caddyfile.Dispenser) (prefix string, err error) {
 }
 
 func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
-	if s.Path, err = directive.Value(d, "a directory"); err != nil {
-		return err
-	}
-	if strings.TrimSpace(s.Path) == "" {
-		return d.Err("path: expected a directory; leave path out for the default, queues in Caddy's data directory")
-	}
-	if strings.Contains(s.Path, "{") {
-		return nil // known when the configuration is loaded
-	}
-	return directive.In(d, checkPath(s.Path))
+	s.Path, err = engines.ParsePath(d)
+	return err
 }
 
 func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
@@ -100,47 +90,13 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 
 func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
 	s.Buffer, s.BufferDisk = nil, nil
-	return parseSizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off", &s.Buffer, &s.BufferDisk)
+	return directive.Sizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off", &s.Buffer, &s.BufferDisk)
 }
 
-// parseSizes parses the sizes of a subdirective: at least the first one.
-func parseSizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error {
-	name, args := d.Val(), d.RemainingArgs()
-	if len(args) == 0 || len(args) > len(sizes) {
-		return d.Errf("%s: found %d values; expected %s", name, len(args), expected)
-	}
-	for i, text := range args {
-		size, err := parseSize(text)
-		if err != nil {
-			return d.Errf("%s: %w", name, err)
-		}
-		*sizes[i] = &size
-	}
-	return nil
-}
-
-func (s *Handler) parseEngine(d *caddyfile.Dispenser) error {
-	if !d.NextArg() {
-		return d.Err("engine: no value; expected a name: " + strings.Join(engines.Names(), ", "))
-	}
-	name := d.Val()
-	if err := engines.CheckName(name); err != nil {
-		return d.WrapErr(err)
-	}
-	module, err := caddyfile.UnmarshalModule(d, engines.Namespace+"."+name)
-	if err != nil {
-		return err
-	}
-	var warnings []caddyconfig.Warning
-	s.EngineRaw = caddyconfig.JSONModuleObject(module, "engine", name, &warnings)
-	if len(warnings) > 0 {
-		return d.Errf("engine %s: %s", name, warnings[0].Message)
-	}
-	return nil
+func (s *Handler) parseEngine(d *caddyfile.Dispenser) (err error) {
+	s.EngineRaw, err = engines.Parse(d)
+	return err
 }
 
 // Interface guards
-var (
-	_ caddyfile.Unmarshaler = (*Handler)(nil)
-	_ json.Unmarshaler      = (*Size)(nil)
-)
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

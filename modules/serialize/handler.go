@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
@@ -103,17 +104,17 @@ type Handler struct {
 	// `64KiB`. The body is read before the ticket is taken. A body that needs more than
 	// `buffer` and `buffer_disk` is refused with 413. -1 means off: the next handlers read
 	// the body while the request is inside. At most 1GiB. Default: `64KiB`.
-	Buffer *Size `json:"buffer,omitempty"`
+	Buffer *directive.Size `json:"buffer,omitempty"`
 
 	// How much of the request body beyond `buffer` is kept in an unnamed file in the
 	// system's temporary directory. In bytes or as a text such as `64MiB`. 0 means to use
 	// no file. At most 1TiB. Default: `256MiB`.
-	BufferDisk *Size `json:"buffer_disk,omitempty"`
+	BufferDisk *directive.Size `json:"buffer_disk,omitempty"`
 
 	// How much of the response is kept until the turn is over, in bytes or as a text such
 	// as `256KiB`. A response that grows beyond it, and one of a streaming kind, passes
 	// inside the turn. 0 means off. At most 1GiB. Default: `256KiB`.
-	ResponseBuffer *Size `json:"response_buffer,omitempty"`
+	ResponseBuffer *directive.Size `json:"response_buffer,omitempty"`
 
 	// Lets every request enter at once, and counts and logs what it would have met in the
 	// queue. Settings that delay, refuse or cancel requests have no effect. Default: false.
@@ -235,7 +236,7 @@ func (s *Handler) openDoors() {
 	s.shared, s.limit = s.rule, s.rule.Capacity()
 	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
-	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(bufferOff), new(Size), nil
+	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(directive.Off), new(directive.Size), nil
 	s.KeepAlive = nil
 }
 

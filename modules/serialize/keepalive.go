@@ -74,8 +74,8 @@ func checkKeepAlive(k *KeepAlive) error {
 	return directive.CheckDuration("keepalive", interval, leastInterval)
 }
 
-func checkKeepAliveBuffer(k *KeepAlive, buffer *Size) error {
-	if k != nil && buffer != nil && *buffer == bufferOff {
+func checkKeepAliveBuffer(k *KeepAlive, buffer *directive.Size) error {
+	if k != nil && buffer != nil && *buffer == directive.Off {
 		return errors.New("keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`")
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
@@ -185,7 +186,7 @@ func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
 // stalled upload holds neither a ticket nor a turn.
 func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	s := p.handler
-	if *s.Buffer == bufferOff { // the next handlers read it while they are inside
+	if *s.Buffer == directive.Off { // the next handlers read it while they are inside
 		return nil
 	}
 	if len(r.Header["Incremental"]) > 0 && caddyhttp.IsIncremental(r.Header) {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -49,7 +49,7 @@ const (
 var settings = []setting{
 	{
 		name: "path", syntax: "<directory>", usual: "`queues` in Caddy's data directory",
-		parse: (*Handler).parsePath, // expandPath does the rest
+		parse: (*Handler).parsePath, // engines.ExpandPath does the rest
 	}, {
 		name: "prefix", syntax: "<text>", usual: defaultPrefix,
 		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
@@ -78,21 +78,21 @@ var settings = []setting{
 		name: "buffer", syntax: "<size> [<disk>]", usual: "64KiB 256MiB",
 		parse: (*Handler).parseBuffer,
 		fill: func(s *Handler) {
-			s.Buffer, s.BufferDisk = cmp.Or(s.Buffer, new(Size(64<<10))), cmp.Or(s.BufferDisk, new(Size(256<<20)))
+			s.Buffer, s.BufferDisk = cmp.Or(s.Buffer, new(directive.Size(64<<10))), cmp.Or(s.BufferDisk, new(directive.Size(256<<20)))
 		},
 		check: func(s *Handler) error {
 			return errors.Join(
-				checkSize("buffer", s.Buffer, bufferOff, maxBuffer, "from 0 to 1GiB, such as 64KiB, or off, which is -1 in JSON"),
-				checkSize("buffer_disk", s.BufferDisk, 0, maxBufferDisk, "from 0 to 1TiB, such as 256MiB"))
+				directive.CheckSize("buffer", s.Buffer, directive.Off, maxBuffer, "from 0 to 1GiB, such as 64KiB, or off, which is -1 in JSON"),
+				directive.CheckSize("buffer_disk", s.BufferDisk, 0, maxBufferDisk, "from 0 to 1TiB, such as 256MiB"))
 		},
 	}, {
 		name: "response_buffer", syntax: "<size>", usual: "256KiB",
 		parse: func(s *Handler, d *caddyfile.Dispenser) error {
-			return parseSizes(d, "a size such as 256KiB", &s.ResponseBuffer)
+			return directive.Sizes(d, "a size such as 256KiB", &s.ResponseBuffer)
 		},
-		fill: func(s *Handler) { s.ResponseBuffer = cmp.Or(s.ResponseBuffer, new(Size(256<<10))) },
+		fill: func(s *Handler) { s.ResponseBuffer = cmp.Or(s.ResponseBuffer, new(directive.Size(256<<10))) },
 		check: func(s *Handler) error {
-			return checkSize("response_buffer", s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
+			return directive.CheckSize("response_buffer", s.ResponseBuffer, 0, maxBuffer, "from 0 to 1GiB, such as 256KiB")
 		},
 	}, {
 		name: "waiting_page", syntax: "[{ ... }]", usual: "none",
@@ -133,7 +133,7 @@ var subdirectives = func() (table directive.Table[*Handler]) {
 
 // fillIn applies the defaults, and refuses settings that make no sense.
 func (s *Handler) fillIn() (err error) {
-	if s.Path, err = expandPath(s.Path); err != nil {
+	if s.Path, err = engines.ExpandPath(s.Path); err != nil {
 		return err
 	}
 	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength), checkKeepAliveBuffer(s.KeepAlive, s.Buffer)}
@@ -202,67 +202,13 @@ func choice(name string, field func(*Handler) *string, words ...string) setting 
 func methods(name string, field func(*Handler) *[]string) setting {
 	return setting{
 		name: name, syntax: "<method...>", usual: "none",
-		parse: func(s *Handler, d *caddyfile.Dispenser) error {
-			args := d.RemainingArgs()
-			if len(args) == 0 {
-				return d.Errf("%s: no value; expected request methods such as GET, separated by spaces or commas", name)
-			}
-			*field(s) = normalizeMethods(args)
-			return nil
+		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+			*field(s), err = directive.Methods(d)
+			return err
 		},
-		fill:  func(s *Handler) { *field(s) = normalizeMethods(*field(s)) },
-		check: func(s *Handler) error { return checkMethods(name, *field(s)) },
+		fill:  func(s *Handler) { *field(s) = directive.NormalMethods(*field(s)) },
+		check: func(s *Handler) error { return directive.CheckMethods(name, *field(s)) },
 	}
-}
-
-// normalizeMethods returns the methods in upper case, each once.
-func normalizeMethods(texts []string) (normal []string) {
-	text := strings.ReplaceAll(strings.Join(texts, " "), ",", " ")
-	for _, method := range strings.Fields(strings.ToUpper(text)) {
-		if !slices.Contains(normal, method) {
-			normal = append(normal, method)
-		}
-	}
-	return normal
-}
-
-func checkMethods(name string, methods []string) error {
-	for _, method := range methods {
-		if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
-			return fmt.Errorf("%s: %q is not a request method; expected names such as GET, separated by spaces or commas", name, method)
-		}
-	}
-	return nil
-}
-
-// defaultPath is the directory of lock files if none is configured.
-func defaultPath() string { return filepath.Join(caddy.AppDataDir(), "queues") }
-
-// expandPath fills in the placeholders of a lock directory's path. An empty one would name
-// another directory: `{env.NOPE}/q` is not meant to be `/q`.
-func expandPath(path string) (string, error) {
-	if path == "" {
-		if path = defaultPath(); !filepath.IsAbs(path) {
-			return "", errors.New("path: neither HOME nor XDG_DATA_HOME is set, so there is no default; set path to a directory such as /var/lib/caddy/queues")
-		}
-		return path, nil
-	}
-	expanded, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
-	if err != nil {
-		return "", fmt.Errorf("path %q: %w; expected placeholders that have a value when the configuration is loaded", path, err)
-	}
-	return expanded, checkPath(expanded)
-}
-
-func checkPath(path string) error {
-	if strings.Contains(path, "*") {
-		return fmt.Errorf("path %q: expected a directory, which has no *; %s", path, directive.WantMatcher)
-	}
-	if !filepath.IsAbs(path) {
-		return fmt.Errorf("path %q: expected an absolute path, such as /var/lib/caddy/queues; "+
-			"a relative one depends on where Caddy is started", path)
-	}
-	return nil
 }
 
 func checkPrefix(prefix string) error {
@@ -300,14 +246,6 @@ func checkErrorResponse(r *ErrorResponse) error {
 func checkWhenFull(who string, queueLength int) error {
 	if who == dropOldest && queueLength < 1 {
 		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
-	}
-	return nil
-}
-
-// checkSize returns an error for a size outside of a range, if it is there.
-func checkSize(name string, size *Size, least, most Size, expected string) error {
-	if size != nil && (*size < least || *size > most) {
-		return fmt.Errorf("%s %d: expected a size %s", name, *size, expected)
 	}
 	return nil
 }

@@ -1,0 +1,81 @@
+package engines
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// Parse parses the subdirective engine of a handler. It returns the value in JSON.
+func Parse(d *caddyfile.Dispenser) (json.RawMessage, error) {
+	if !d.NextArg() {
+		return nil, d.Err("engine: no value; expected a name: " + strings.Join(Names(), ", "))
+	}
+	name := d.Val()
+	if err := CheckName(name); err != nil {
+		return nil, d.WrapErr(err)
+	}
+	module, err := caddyfile.UnmarshalModule(d, Namespace+"."+name)
+	if err != nil {
+		return nil, err
+	}
+	var warnings []caddyconfig.Warning
+	raw := caddyconfig.JSONModuleObject(module, "engine", name, &warnings)
+	if len(warnings) > 0 {
+		return nil, d.Errf("engine %s: %s", name, warnings[0].Message)
+	}
+	return raw, nil
+}
+
+// ParsePath parses the subdirective path of a handler.
+func ParsePath(d *caddyfile.Dispenser) (string, error) {
+	path, err := directive.Value(d, "a directory")
+	if err != nil {
+		return "", err
+	}
+	if strings.TrimSpace(path) == "" {
+		return "", d.Err("path: expected a directory; leave path out for the default, queues in Caddy's data directory")
+	}
+	if strings.Contains(path, "{") {
+		return path, nil // known when the configuration is loaded
+	}
+	return path, directive.In(d, checkPath(path))
+}
+
+// defaultPath is the directory of lock files if none is configured.
+func defaultPath() string { return filepath.Join(caddy.AppDataDir(), "queues") }
+
+// ExpandPath fills in the placeholders of a lock directory's path. An empty one would name
+// another directory: `{env.NOPE}/q` is not meant to be `/q`.
+func ExpandPath(path string) (string, error) {
+	if path == "" {
+		if path = defaultPath(); !filepath.IsAbs(path) {
+			return "", errors.New("path: neither HOME nor XDG_DATA_HOME is set, so there is no default; set path to a directory such as /var/lib/caddy/queues")
+		}
+		return path, nil
+	}
+	expanded, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return "", fmt.Errorf("path %q: %w; expected placeholders that have a value when the configuration is loaded", path, err)
+	}
+	return expanded, checkPath(expanded)
+}
+
+func checkPath(path string) error {
+	if strings.Contains(path, "*") {
+		return fmt.Errorf("path %q: expected a directory, which has no *; %s", path, directive.WantMatcher)
+	}
+	if !filepath.IsAbs(path) {
+		return fmt.Errorf("path %q: expected an absolute path, such as /var/lib/caddy/queues; "+
+			"a relative one depends on where Caddy is started", path)
+	}
+	return nil
+}
