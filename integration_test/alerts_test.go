@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -48,10 +49,10 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	for kind, flags := range map[string][]string{"classic": nil, "native": {"--enable-feature=native-histograms"}} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			dir, addr := testcaddy.TempDir(t), testcaddy.FreeAddr(t)
+			dir, addr := testcaddy.TempDir(t), testprocess.FreeAddr(t)
 			file := filepath.Join(dir, "prometheus.yml")
 			testcaddy.WriteFile(t, file, config)
-			testcaddy.StartProcess(t, exec.CommandContext(t.Context(), program, append(flags,
+			testprocess.Start(t, exec.CommandContext(t.Context(), program, append(flags,
 				"--config.file="+file, "--storage.tsdb.path="+dir, "--web.listen-address="+addr)...)).AwaitText("Server is ready")
 			query := func(q string) string {
 				return testcaddy.Get(t, "http://"+addr+"/api/v1/query?query="+url.QueryEscape(q)).Text

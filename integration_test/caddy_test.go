@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
@@ -109,11 +110,7 @@ func launch(t testing.TB, s setup) *caddy {
 		s.upstream = testcaddy.NewUpstream(t)
 	}
 	c := &caddy{t: t, Upstream: s.upstream, setup: s, dir: s.dir, home: testcaddy.TempDir(t)}
-	addr := testcaddy.ReserveAddr
-	if s.user != nil { // users do not share ports with each other
-		addr = testcaddy.FreeAddr
-	}
-	c.port = int(netip.MustParseAddrPort(addr(t)).Port())
+	c.port = int(netip.MustParseAddrPort(testprocess.FreeAddr(t)).Port())
 	scheme, host := "http", "127.0.0.1"
 	if s.tls {
 		scheme, host = "https", "localhost"

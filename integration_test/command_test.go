@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
@@ -213,7 +214,7 @@ func TestCommandWithoutServer(t *testing.T) {
 	}
 	evict := []string{"evict", "--prefix", "a_", "--force", "17"}
 	pause, resume := []string{"pause", "--prefix", "a_"}, []string{"resume", "--prefix", "a_"}
-	nobody := testcaddy.ReserveAddr(t)
+	nobody := testprocess.FreeAddr(t)
 	for _, test := range []struct {
 		args          []string
 		address, says string

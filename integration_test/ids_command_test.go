@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -67,7 +68,7 @@ func TestIDsCommand(t *testing.T) {
 // modern layout with the time of the request.
 func TestDecodeApachesIDs(t *testing.T) {
 	apache := testcaddy.Need(t, "apache2", "apt-get install apache2")
-	addr, dir := testcaddy.FreeAddr(t), t.TempDir()
+	addr, dir := testprocess.FreeAddr(t), t.TempDir()
 	config := filepath.Join(dir, "apache2.conf")
 	testcaddy.WriteFile(t, config, `
 ServerRoot /usr/lib/apache2
@@ -85,7 +86,7 @@ User www-data
 Group www-data
 Header always set X-Unique-Id "%{UNIQUE_ID}e"
 `)
-	testcaddy.StartProcess(t, exec.CommandContext(t.Context(), apache, "-X", "-f", config))
+	testprocess.Start(t, exec.CommandContext(t.Context(), apache, "-X", "-f", config))
 	var id string
 	wait.Eventually(t, "apache answers", func() error {
 		a := <-testcaddy.Send(t, http.MethodGet, "http://"+addr, "")

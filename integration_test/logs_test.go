@@ -3,11 +3,11 @@
 package integration_test
 
 import (
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-type entry = testcaddy.Entry
+type entry = testprocess.Entry
 
 // awaitEntryOf waits until the log has an entry with a message, and returns the
 // first one.

@@ -166,7 +166,7 @@ const writeIdle = "timeouts {\n write_idle 1m\n}"
 func TestClientDoesNotRead(t *testing.T) {
 	eachStalled(t, func(t *testing.T, client stalledClient, option string, revoke func(c *caddy)) {
 		c := start(t, setup{tls: true, servers: writeIdle, site: behindQueue(option)})
-		client.send(t, c, "GET", "/?name=stalled&gate&flood")
+		client.send(t, c, "GET", "/?name=stalled&gate&stream")
 		c.AwaitEntry("stalled")
 		next := c.getting("/?name=next")
 		time.Sleep(500 * time.Millisecond) // so that the response is stuck
@@ -313,7 +313,7 @@ func TestRevokedUploadAfterAPart(t *testing.T) {
 func TestOtherStreamsGoOn(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{tls: true, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\nreverse_proxy {$UPSTREAM}"})
-	framer := stallHTTP2(t, c, 1<<14, "GET", "/queue?name=stalled&gate&flood")
+	framer := stallHTTP2(t, c, 1<<14, "GET", "/queue?name=stalled&gate&stream")
 	c.AwaitEntry("stalled")
 	beginStream(t, framer, 3, "GET", "/free?name=free&work=3s")
 	reset, status := false, ""
@@ -361,7 +361,7 @@ func TestWebSocketDoesNotRead(t *testing.T) {
 func TestClientHalfClosesCancel(t *testing.T) {
 	t.Parallel()
 	c := startQueue(t, "on_disconnect cancel")
-	conn := c.dial("GET /?name=stalled&gate&flood HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+	conn := c.dial("GET /?name=stalled&gate&stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	check(t, conn.SetReadBuffer(4<<10))
 	c.AwaitEntry("stalled")
 	next := c.getting("/?name=next")

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
 const statusPage = "serialize_status /status\n"
@@ -122,7 +123,7 @@ func TestStatusControlsOnlyUnderItsNames(t *testing.T) {
 	}
 	ports := [4]string{}
 	for i := range ports {
-		_, ports[i], _ = net.SplitHostPort(testcaddy.ReserveAddr(t))
+		_, ports[i], _ = net.SplitHostPort(testprocess.FreeAddr(t))
 	}
 	start(t, setup{site: "respond ok", more: "http://:" + ports[0] + site("controls") +
 		"http://:" + ports[1] + site("controls queues.example:8092 10.0.0.7") +

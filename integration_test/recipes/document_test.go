@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -87,10 +88,10 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Parallel()
 	data := t.TempDir()
 	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(data, "caddy", "queues")}
-	site := testcaddy.ReserveAddr(t)
+	site := testprocess.FreeAddr(t)
 	k.url = "http://" + site + "/"
 	text := strings.NewReplacer(append(pairs,
-		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testcaddy.ReserveAddr(t),
+		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testprocess.FreeAddr(t),
 		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
 		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(recipe(t, heading))
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
@@ -172,9 +173,9 @@ func TestPHPApplicationJobs(t *testing.T) {
 func TestFencingToken(t *testing.T) {
 	const heading = "A fencing token that the upstream checks"
 	php := testcaddy.Need(t, "php", "apt-get install php-cli")
-	root, addr := t.TempDir(), testcaddy.FreeAddr(t)
+	root, addr := t.TempDir(), testprocess.FreeAddr(t)
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), blocks(t, "recipes.md", heading, "php")[0])
-	testcaddy.StartProcess(t, exec.CommandContext(t.Context(), php, "-S", addr, "-t", root)).AwaitText("started")
+	testprocess.Start(t, exec.CommandContext(t.Context(), php, "-S", addr, "-t", root)).AwaitText("started")
 	k := cook(t, heading, "localhost:9000", addr)
 
 	// What a client says under that name does not count.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -23,7 +24,7 @@ import (
 type postgreSQL struct {
 	programs, dir string
 	as            *syscall.SysProcAttr
-	log           *testcaddy.Log
+	log           *testprocess.Log
 }
 
 // startPostgreSQL starts a server that logs what changes rows, with the names of
@@ -46,7 +47,7 @@ func startPostgreSQL(t *testing.T) *postgreSQL {
 	}
 	data := filepath.Join(db.dir, "data")
 	db.run(t, "initdb", "--pgdata", data, "--username", "shop", "--auth", "trust", "--no-sync")
-	server := testcaddy.StartProcess(t, db.command(t, "postgres", "-D", data, "-k", db.dir, "-c", "listen_addresses=", "-c", "fsync=off",
+	server := testprocess.Start(t, db.command(t, "postgres", "-D", data, "-k", db.dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "log_statement=mod", "-c", "log_line_prefix=%a: "))
 	t.Cleanup(server.Interrupt) // which does not wait for clients
 	db.log = server.Log

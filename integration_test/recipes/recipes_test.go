@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
@@ -149,7 +150,7 @@ func TestAccessLogFields(t *testing.T) {
 	k.Next("1").Leave()
 	want(t, first, 200, "")
 	want(t, second, 200, "")
-	isAccess := func(e testcaddy.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.access") }
+	isAccess := func(e testprocess.Entry) bool { return strings.HasPrefix(e.Text("logger"), "http.log.access") }
 	wait.Until(t, "all requests are logged", func() bool { return len(k.Log.All(isAccess)) == 3 })
 	for _, e := range k.Log.All(isAccess) {
 		refused := e["status"] == 503.0

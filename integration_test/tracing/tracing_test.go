@@ -20,6 +20,7 @@ import (
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -41,7 +42,7 @@ func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 	if recipe == nil {
 		t.Fatalf("the recipes have no %q: %v", heading, err)
 	}
-	addr := testcaddy.ReserveAddr(t)
+	addr := testprocess.FreeAddr(t)
 	testcaddy.Start(t, strings.NewReplacer(
 		"example.com {", "http://"+addr+" {\n\theader X-Traceparent {http.request.traceparent}",
 		"localhost:9000", upstream,

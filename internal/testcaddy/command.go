@@ -4,7 +4,7 @@
 // example with the race detector.
 //
 //   - [Command] and [Output] run the command caddy with any arguments.
-//   - [Start] runs a server with a Caddyfile; [StartProcess] runs other commands and programs.
+//   - [Start] runs a server with a Caddyfile; package testprocess runs other commands and programs.
 //   - [Upstream] is a server behind a queue; it records hits, and keeps them on demand.
 //   - [Send], [Await] and [Get] send requests.
 //

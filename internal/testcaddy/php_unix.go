@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
 // SharedDir makes a directory for the test that every user may write to.
@@ -73,7 +75,7 @@ func NeedExtensions(t testing.TB, php string, extensions ...string) {
 
 // StartPHP runs the PHP process manager at a socket until the end of the test, with these
 // lines in its configuration.
-func StartPHP(t testing.TB, socket string, pool ...string) *Process {
+func StartPHP(t testing.TB, socket string, pool ...string) *testprocess.Process {
 	t.Helper()
 	program, user := NeedPHP(t), ""
 	if os.Geteuid() == 0 {
@@ -82,21 +84,8 @@ func StartPHP(t testing.TB, socket string, pool ...string) *Process {
 	config := filepath.Join(TempDir(t), "fpm.conf")
 	WriteFile(t, config, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\n"+
 		"pm = static\npm.max_children = 8\n%s\n", user, socket, strings.Join(pool, "\n")))
-	fpm := StartProcess(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
+	fpm := testprocess.Start(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
 	t.Cleanup(fpm.Interrupt)
 	fpm.AwaitText("ready to handle connections")
 	return fpm
-}
-
-// Interrupt ends a server in good order, if it still runs. Its children do not survive
-// that.
-func (p *Process) Interrupt() {
-	p.t.Helper()
-	select {
-	case <-p.Ended:
-		return
-	default:
-	}
-	p.Signal(os.Interrupt)
-	p.AwaitEnd()
 }

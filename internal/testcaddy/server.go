@@ -13,14 +13,16 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Server is a running Caddy with an admin API.
 type Server struct {
-	*Process
+	*testprocess.Process
 	Admin string // the address of the admin API: host:port or unix//path
 
+	t      testing.TB
 	client *http.Client // of the admin API
 }
 
@@ -52,7 +54,7 @@ func Start(t testing.TB, caddyfile string, env ...string) *Server {
 func Launch(t testing.TB, settings Settings) *Server {
 	t.Helper()
 	if settings.Admin == "" {
-		settings.Admin = ReserveAddr(t)
+		settings.Admin = testprocess.FreeAddr(t)
 	}
 	if settings.Home == "" {
 		settings.Home = TempDir(t)
@@ -75,7 +77,7 @@ func Launch(t testing.TB, settings Settings) *Server {
 			return new(net.Dialer).DialContext(ctx, "tcp", settings.Admin)
 		},
 	}}
-	return &Server{Process: StartProcess(t, cmd), Admin: settings.Admin, client: client}
+	return &Server{Process: testprocess.Start(t, cmd), t: t, Admin: settings.Admin, client: client}
 }
 
 // API sends a request to the admin API. Every configuration has a new listener for it,
@@ -106,7 +108,7 @@ func (s *Server) Ask(path string) string {
 func (s *Server) AwaitLoaded() {
 	s.t.Helper()
 	wait.Eventually(s.t, "caddy has its configuration", func() error {
-		s.wantRunning()
+		s.WantRunning()
 		a := s.API(http.MethodGet, "/config/", "")
 		if a.Err == nil && strings.TrimSpace(a.Text) == "null" {
 			return errors.New("no configuration yet")

@@ -21,8 +21,8 @@ import (
 //   - "name" names the hit; the default is the path without the slash.
 //   - "work" is how long it takes; with "gate", it takes until the test ends it with
 //     [Upstream.Open] or [Hit.Leave].
-//   - "stream" sends the response continuously, "flood" sends more than any connection
-//     buffers, and "status" is the response's status.
+//   - "stream" sends the response continuously, and soon more than any connection buffers.
+//     "status" is the response's status.
 type Upstream struct {
 	Addr string // host:port
 
@@ -50,21 +50,23 @@ type Hit struct {
 	Cancelled bool      // by the proxy
 
 	Gone  chan struct{} // closed when it has left
-	leave chan struct{} // closed to end it
-	all   *Upstream
+	ended chan struct{}
+	end   func() // closes ended
 }
 
 // NewUpstream starts an upstream that runs until the end of the test.
-func NewUpstream(t testing.TB) *Upstream { return newUpstream(t, false) }
+func NewUpstream(t testing.TB) *Upstream {
+	u := &Upstream{t: t, entered: make(chan Hit, 1000), opened: make(map[string]bool)}
+	u.Addr = Serve(t, u)
+	t.Cleanup(u.OpenAll)
+	return u
+}
 
 // NewGatedUpstream starts an upstream that keeps each request until the test ends it,
 // unless the request's query says how long it takes.
-func NewGatedUpstream(t testing.TB) *Upstream { return newUpstream(t, true) }
-
-func newUpstream(t testing.TB, gated bool) *Upstream {
-	u := &Upstream{t: t, gated: gated, entered: make(chan Hit, 1000), opened: make(map[string]bool)}
-	u.Addr = Serve(t, u)
-	t.Cleanup(u.OpenAll)
+func NewGatedUpstream(t testing.TB) *Upstream {
+	u := NewUpstream(t)
+	u.gated = true
 	return u
 }
 
@@ -81,69 +83,69 @@ func Serve(t testing.TB, handler http.Handler) (addr string) {
 
 // ServeHTTP implements [http.Handler].
 func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	v, query := u.enter(r), r.URL.Query()
-	defer u.leave(v)
+	v := u.enter(r)
+	defer u.update(func() {
+		v.Left = time.Now()
+		u.inside--
+		close(v.Gone)
+	})
 	body, err := io.ReadAll(r.Body)
-	u.update(func() { v.Body = string(body) })
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	u.update(func() {
+		v.Body = string(body)
 		select {
 		case u.entered <- *v:
 		default: // a test with so many hits does not ask for each
 		}
 	})
-	if !u.work(v, w, r) {
+	if !v.work(w, r) {
 		u.update(func() { v.Cancelled = true })
 		return
 	}
-	if status, err := strconv.Atoi(query.Get("status")); err == nil {
+	if status, err := strconv.Atoi(r.URL.Query().Get("status")); err == nil {
 		w.WriteHeader(status)
 	}
 	fmt.Fprintf(w, "served %s", v.Name)
 }
 
 func (u *Upstream) enter(r *http.Request) *Hit {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	query := r.URL.Query()
+	query, ended := r.URL.Query(), make(chan struct{})
 	v := &Hit{
-		Name: query.Get("name"), Method: r.Method, Path: r.URL.Path, Header: r.Header, Entered: time.Now(),
-		Gone: make(chan struct{}), leave: make(chan struct{}), all: u,
+		Name: strings.TrimPrefix(r.URL.Path, "/"), Method: r.Method, Path: r.URL.Path, Header: r.Header, Entered: time.Now(),
+		Gone: make(chan struct{}), ended: ended, end: sync.OnceFunc(func() { close(ended) }),
 	}
-	if !query.Has("name") {
-		v.Name = strings.TrimPrefix(r.URL.Path, "/")
+	if query.Has("name") {
+		v.Name = query.Get("name")
 	}
-	if u.opened[v.Name] || query.Has("work") || !query.Has("gate") && !u.gated {
-		close(v.leave)
-	}
-	u.hits = append(u.hits, v)
-	u.inside++
-	u.most = max(u.most, u.inside)
+	u.update(func() {
+		if u.opened[v.Name] || !query.Has("gate") && !u.gated {
+			v.end()
+		}
+		u.hits = append(u.hits, v)
+		u.inside++
+		u.most = max(u.most, u.inside)
+	})
 	return v
 }
 
 // work does what the request asks for. It reports whether it finished.
-func (u *Upstream) work(v *Hit, w io.Writer, r *http.Request) bool {
-	query := r.URL.Query()
+func (v *Hit) work(w io.Writer, r *http.Request) bool {
+	query, ended := r.URL.Query(), v.ended
 	var worked, tick <-chan time.Time
-	leave := v.leave
 	if work, err := time.ParseDuration(query.Get("work")); err == nil {
-		worked, leave = time.After(work), nil
+		worked, ended = time.After(work), nil
 	}
-	chunk := make([]byte, 64<<10)
-	if query.Has("flood") {
-		chunk = make([]byte, 4<<20)
-	}
-	if query.Has("stream") || query.Has("flood") {
+	chunk := make([]byte, 1<<20)
+	if query.Has("stream") {
 		tick = time.Tick(10 * time.Millisecond)
 	}
 	for {
 		select {
 		case <-worked:
 			return true
-		case <-leave:
+		case <-ended:
 			return true
 		case <-r.Context().Done():
 			return false
@@ -155,76 +157,53 @@ func (u *Upstream) work(v *Hit, w io.Writer, r *http.Request) bool {
 	}
 }
 
-func (u *Upstream) leave(v *Hit) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	v.Left = time.Now()
-	u.inside--
-	close(v.Gone)
-}
-
 func (u *Upstream) update(what func()) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	what()
 }
 
-// letGoLocked ends a hit.
-func (v *Hit) letGoLocked() {
-	select {
-	case <-v.leave:
-	default:
-		close(v.leave)
-	}
-}
-
 // Open ends all hits with a name, including future ones.
 func (u *Upstream) Open(name string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.opened[name] = true
-	for _, v := range u.hits {
+	u.update(func() { u.opened[name] = true })
+	u.each(func(v Hit) {
 		if v.Name == name {
-			v.letGoLocked()
+			v.end()
 		}
-	}
+	})
 }
 
 // OpenAll ends all hits that have begun.
-func (u *Upstream) OpenAll() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, v := range u.hits {
-		v.letGoLocked()
-	}
+func (u *Upstream) OpenAll() { u.each(func(v Hit) { v.end() }) }
+
+// each looks at the hits, in the order in which they began.
+func (u *Upstream) each(do func(Hit)) {
+	u.update(func() {
+		for _, v := range u.hits {
+			do(*v)
+		}
+	})
 }
 
 // Leave ends a hit, and returns when the request has left the upstream.
 func (v *Hit) Leave() {
-	v.all.update(v.letGoLocked)
+	v.end()
 	<-v.Gone
 }
 
 // Hit returns the first hit with a name, or nil.
-func (u *Upstream) Hit(name string) *Hit {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, v := range u.hits {
-		if v.Name == name {
-			now := *v
-			return &now
+func (u *Upstream) Hit(name string) (first *Hit) {
+	u.each(func(v Hit) {
+		if first == nil && v.Name == name {
+			first = &v
 		}
-	}
-	return nil
+	})
+	return first
 }
 
 // Order lists the names of the hits, in the order in which they began.
 func (u *Upstream) Order() (names []string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for _, v := range u.hits {
-		names = append(names, v.Name)
-	}
+	u.each(func(v Hit) { names = append(names, v.Name) })
 	return names
 }
 
@@ -317,14 +296,12 @@ func (u *Upstream) WantAlone() {
 // grew from hit to hit.
 func (u *Upstream) WantTokensGrow() {
 	u.t.Helper()
-	u.mu.Lock()
-	defer u.mu.Unlock()
 	var last uint64
-	for _, v := range u.hits {
+	u.each(func(v Hit) {
 		token, err := strconv.ParseUint(v.Header.Get("X-Token"), 10, 64)
 		if err != nil || token <= last {
-			u.t.Fatalf("hit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
+			u.t.Errorf("hit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
 		}
 		last = token
-	}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -27,55 +28,33 @@ type Server struct {
 	programs string
 	as       *syscall.SysProcAttr
 	command  []string
-	process  *exec.Cmd // nil if it does not run
-	output   wait.Output
+	process  *testprocess.Process // the one that runs, or has run last
 }
 
 // Start makes a database cluster and runs its server, with settings such as fsync=off. Its
 // superuser is orderly, without a password, and so is its database.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	return StartIn(t, Dir(t), settings...)
-}
-
-// StartIn is like [Start], in a directory.
-func StartIn(t testing.TB, dir string, settings ...string) *Server {
-	t.Helper()
-	s := newServer(t, dir)
+	s := newServer(t, Dir(t), append([]string{"fsync=off", "max_wal_size=256MB"}, settings...)...)
 	s.run("initdb", "--pgdata", s.Data, "--username", "orderly", "--auth", "trust", "--no-sync", "--no-instructions")
-	s.configure(append([]string{"fsync=off", "max_wal_size=256MB"}, settings...))
 	s.Run()
 	s.Query("template1", "CREATE DATABASE orderly")
 	return s
 }
 
-func newServer(t testing.TB, dir string) *Server {
+func newServer(t testing.TB, dir string, settings ...string) *Server {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
-	s := &Server{Addr: freeAddr(t), Data: filepath.Join(dir, "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
-	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data}
-	t.Cleanup(func() {
-		s.Kill()
-		if t.Failed() {
-			log := s.output.String()
-			t.Logf("log of %s:\n%s", s.command[0], log[max(0, len(log)-4000):])
-		}
-	})
-	return s
-}
-
-// configure adds settings to the server's file.
-func (s *Server) configure(settings []string) {
-	s.t.Helper()
+	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir, "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
 	host, port, _ := net.SplitHostPort(s.Addr)
-	settings = append([]string{"listen_addresses='" + host + "'", "port=" + port, "unix_socket_directories=''", "shared_buffers=16MB"}, settings...)
-	file, err := os.OpenFile(filepath.Join(s.Data, "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	check(s.t, err)
-	_, err = file.WriteString(strings.Join(settings, "\n") + "\n")
-	check(s.t, errors.Join(err, file.Close()))
+	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
+	for _, setting := range append(settings, "shared_buffers=16MB") {
+		s.command = append(s.command, "-c", setting)
+	}
+	return s
 }
 
 // Standby runs a server that follows this one.
@@ -83,7 +62,6 @@ func (s *Server) Standby(dir string) *Server {
 	s.t.Helper()
 	standby := newServer(s.t, dir)
 	s.run("pg_basebackup", "--pgdata", standby.Data, "--dbname", s.URL(), "--wal-method", "stream", "--checkpoint", "fast", "--write-recovery-conf", "--no-sync")
-	standby.configure(nil)
 	standby.Run()
 	return standby
 }
@@ -114,12 +92,11 @@ func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderl
 // Run starts the server, and waits until it answers.
 func (s *Server) Run() {
 	s.t.Helper()
-	s.process = exec.Command(s.command[0], s.command[1:]...)
+	cmd := exec.Command(s.command[0], s.command[1:]...)
 	attr := *s.as
-	attr.Pdeathsig = syscall.SIGKILL
-	s.process.SysProcAttr, s.process.Dir = &attr, "/"
-	s.process.Stdout, s.process.Stderr = &s.output, &s.output
-	check(s.t, s.process.Start())
+	cmd.SysProcAttr, cmd.Dir = &attr, "/"
+	s.process = testprocess.Start(s.t, cmd)
+	s.t.Cleanup(s.Kill) // a signal that it can handle: otherwise, its shared memory would stay
 	host, port, _ := net.SplitHostPort(s.Addr)
 	wait.Eventually(s.t, "the server answers", func() error {
 		return exec.Command(filepath.Join(s.programs, "pg_isready"), "--host", host, "--port", port, "--username", "orderly", "--quiet").Run()
@@ -133,12 +110,8 @@ func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
 func (s *Server) Stop() { s.end(syscall.SIGINT) }
 
 func (s *Server) end(sig syscall.Signal) {
-	if s.process != nil {
-		s.freeze(syscall.SIGCONT)
-		_ = s.process.Process.Signal(sig) // it may have ended
-		_ = s.process.Wait()              // says how
-		s.process = nil
-	}
+	s.freeze(syscall.SIGCONT)
+	s.process.End(sig)
 }
 
 // Freeze stops all processes of the server, until Thaw.
@@ -148,7 +121,7 @@ func (s *Server) Freeze() { s.freeze(syscall.SIGSTOP) }
 func (s *Server) Thaw() { s.freeze(syscall.SIGCONT) }
 
 func (s *Server) freeze(sig syscall.Signal) {
-	pid := s.process.Process.Pid
+	pid := s.process.PID
 	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	for _, child := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
 		if n, err := strconv.Atoi(child); err == nil {
@@ -214,15 +187,6 @@ func Dir(t testing.TB) string {
 	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
 	check(t, os.Chmod(dir, 0o777))
 	return dir
-}
-
-func freeAddr(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	check(t, err)
-	addr := l.Addr().String()
-	check(t, l.Close())
-	return addr
 }
 
 func check(t testing.TB, err error) {

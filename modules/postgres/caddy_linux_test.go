@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -29,22 +29,12 @@ func queue(server *testpostgres.Server, ttl, more string) string {
 	return "serialize {\nprefix a_\n" + more + "\nengine postgres {\nurl " + server.URL() + "\nttl " + ttl + "\n}\n}\n"
 }
 
-// Caddys share the queue, come before their server, and may be killed.
+// Caddys come before their server, and share the queue.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	testcaddy.TestEngine(t, func(t *testing.T) testcaddy.Engine {
-		server := testpostgres.Start(t)
-		server.Stop()
-		return testcaddy.Engine{
-			Options: "postgres {\nurl " + server.URL() + "\nttl {$TTL}\n}", Path: "postgres:orderly",
-			Start: server.Run,
-			Claims: func() int {
-				text, _ := server.TryQuery("orderly", "SELECT count(*) FROM orderly_sessions")
-				n, _ := strconv.Atoi(text)
-				return n
-			},
-		}
-	})
+	server := testpostgres.Start(t)
+	server.Stop()
+	testcaddy.TestEngine(t, "postgres {\nurl "+server.URL()+"\nttl 3s\n}", server.Run)
 }
 
 // A queue of two engines with different settings is one queue, listed once. A stopped Caddy
@@ -52,7 +42,7 @@ func TestCaddy(t *testing.T) {
 func TestListAndEvict(t *testing.T) {
 	server, upstream := testpostgres.Start(t), testcaddy.NewGatedUpstream(t)
 	start := func() (*testcaddy.Server, string) {
-		addr := testcaddy.ReserveAddr(t)
+		addr := testprocess.FreeAddr(t)
 		inner := "handle /a {\n" + queue(server, "50s", "") + "reverse_proxy " + upstream.Addr + "\n}\n"
 		return testcaddy.Start(t, site(addr, queue(server, "1m", "")+inner)), addr
 	}

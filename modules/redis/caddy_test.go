@@ -12,59 +12,27 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // startServer starts a server at an address.
-func startServer(t testing.TB, address string, args ...string) *os.Process {
+func startServer(t testing.TB, address string, args ...string) *testprocess.Process {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(address)
-	dir, err := os.MkdirTemp("", "redis-test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command("redis-server", append([]string{"--bind", "127.0.0.1", "--port", port, "--save", "", "--dir", dir}, args...)...)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		os.RemoveAll(dir)
-	})
-	wait.Eventually(t, "the server answers", func() error {
-		c, err := net.Dial("tcp", address)
-		if err == nil {
-			c.Close()
-		}
-		return err
-	})
-	return cmd.Process
+	server := testprocess.Start(t, exec.Command("redis-server", append([]string{"--bind", "127.0.0.1", "--port", port, "--save", ""}, args...)...))
+	server.AwaitText("Ready to accept connections")
+	return server
 }
 
-// Caddys share the queue, come before their server, and may be killed.
+// Caddys come before their server, and share the queue.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	testcaddy.TestEngine(t, func(t *testing.T) testcaddy.Engine {
-		redis := freeAddress(t)
-		return testcaddy.Engine{
-			Options: "redis {\naddress " + redis + "\nttl {$TTL}\n}", Path: "redis:orderly",
-			Start: func() { startServer(t, redis) },
-		}
-	})
+	redis := testprocess.FreeAddr(t)
+	testcaddy.TestEngine(t, "redis {\naddress "+redis+"\nttl 3s\n}", func() { startServer(t, redis) })
 }
 
 func site(addr, redis, handler string) string {
@@ -87,7 +55,7 @@ func silentServer(t testing.TB) string {
 // and 10 lines with lock files in one directory reloaded in 44 s; 5 lines ended in 5 s.
 func TestSilentServers(t *testing.T) {
 	servers := []string{silentServer(t), silentServer(t), silentServer(t), silentServer(t)}
-	addr := testcaddy.ReserveAddr(t)
+	addr := testprocess.FreeAddr(t)
 	config := func(lines int, namespace string) string {
 		var text strings.Builder
 		fmt.Fprintf(&text, "{\nadmin {$ADMIN}\n}\nhttp://%s {\n", addr)
@@ -133,22 +101,20 @@ func TestSilentServers(t *testing.T) {
 // warned of nothing, and both queues served.
 func TestSilentServerLeftOut(t *testing.T) {
 	t.Parallel()
-	redis, addr, upstream := freeAddress(t), testcaddy.ReserveAddr(t), testcaddy.NewGatedUpstream(t)
+	redis, addr, upstream := testprocess.FreeAddr(t), testprocess.FreeAddr(t), testcaddy.NewGatedUpstream(t)
 	process := startServer(t, redis)
 	config := "{\nadmin {$ADMIN}\n}\n" + site(addr, redis, "reverse_proxy "+upstream.Addr)
 	c := testcaddy.Start(t, config)
 	answer := testcaddy.Send(t, http.MethodGet, "http://"+addr, "")
 	inside := upstream.Next()
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	process.Signal(syscall.SIGSTOP)
 	if err := c.Load("text/caddyfile", strings.Replace(config, "ttl 2s", "ttl 2s\nnamespace other", 1)); err != nil {
 		t.Fatal(err)
 	}
 	wait.Until(t, "the warning", func() bool {
 		return strings.Contains(c.Log.String(), "the new configuration does not have a queue that is in use")
 	})
-	_ = process.Signal(syscall.SIGCONT)
+	process.Signal(syscall.SIGCONT)
 	inside.Leave()
 	testcaddy.Await(t, answer)
 }
@@ -156,10 +122,10 @@ func TestSilentServerLeftOut(t *testing.T) {
 // A server that drops keys is refused when the configuration is loaded.
 func TestCaddyRefuses(t *testing.T) {
 	t.Parallel()
-	redis := freeAddress(t)
+	redis := testprocess.FreeAddr(t)
 	startServer(t, redis, "--maxmemory", "64mb", "--maxmemory-policy", "allkeys-lru")
 	file := testcaddy.TempDir(t) + "/Caddyfile"
-	testcaddy.WriteFile(t, file, "{\nadmin off\n}\n"+site(testcaddy.ReserveAddr(t), redis, "respond ok"))
+	testcaddy.WriteFile(t, file, "{\nadmin off\n}\n"+site(testprocess.FreeAddr(t), redis, "respond ok"))
 	out, err := testcaddy.Command(t, "run", "--config", file, "--adapter", "caddyfile").CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "with maxmemory-policy allkeys-lru, it drops keys") {
 		t.Errorf("%v: %s", err, out)

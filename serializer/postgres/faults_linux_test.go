@@ -1,24 +1,16 @@
 package postgres
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
-
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // A process's rounds cannot reach the server, but renewals can: its old connections still
@@ -97,40 +89,37 @@ func TestStatementTimeout(t *testing.T) {
 // A standby is promoted that has not got everything. Nobody enters until all leases have
 // ended that the old primary granted, and tokens keep growing. Bugs: they did not if the new
 // clock was behind, or if the old one had been ahead when the commits were made that are lost.
+// Nobody waited for a lease that was longer than those which the standby knew. Such a ttl must
+// have been used before.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	primary := testpostgres.Start(t)
 	makeSettable(primary)
 	standby := primary.Standby(testpostgres.Dir(t))
 	links := []*testrelay.Relay{testrelay.Start(t, primary.Addr), testrelay.Start(t, primary.Addr)}
-	first, other := ready(t, urlOf(links[0].Addr)), ready(t, urlOf(links[1].Addr))
-	testlease.EnterSoon(t, other)
+	long, other := Options{URL: urlOf(links[0].Addr), TTL: 6 * shortTTL}, ready(t, urlOf(links[1].Addr))
+	before := open(t, long)
+	testlease.EnterSoon(t, before)
+	testlease.Must(t, before.Close())
 	wait.Until(t, "the standby follows", func() bool {
-		out, err := standby.TryQuery("orderly", "SELECT count(*) FROM orderly_sessions")
-		return err == nil && out == "2"
+		out, err := standby.TryQuery("orderly", "SELECT (SELECT count(*) FROM orderly_sessions), (SELECT count(*) FROM orderly_tickets WHERE gone)")
+		return err == nil && out == "1|1"
 	})
 	standby.Stop()
 	primary.Query("orderly", "UPDATE test.clock SET ahead = '1 hour'")
-	holder := testlease.Enter(t, first)                            // the standby will not know this
+	holder := testlease.Enter(t, open(t, long))                    // the standby will not know this
 	testlease.Must(t, testlease.Second(other.Queues(t.Context()))) // so it has seen the number
+	links[0].Part(true)
 	primary.Kill()
 	standby.Run()
 	standby.Promote()
 	standby.Query("orderly", "UPDATE test.clock SET ahead = '-1 hour'")
-	since := time.Now()
 	links[1].Lead(standby.Addr)
-	for _, link := range links {
-		link.Cut()
-	}
 	token := testlease.EnterSoon(t, other)
-	if took := time.Since(since); took < shortTTL || len(holder.Revoked) == 0 {
-		t.Errorf("entered after %s, revoked %d", took, len(holder.Revoked))
+	if len(holder.Revoked) == 0 {
+		t.Error("two were inside")
 	}
-	t.Logf("entered after %s", time.Since(since).Round(100*time.Millisecond))
-	holder.WantRevoked(t, serializer.ErrLost)
-	if token <= holder.Turn.Token() {
-		t.Errorf("token %d after %d", token, holder.Turn.Token())
-	}
+	testlease.WantGreater(t, token, holder.Turn.Token())
 	holder.Turn.Leave()
 }
 
@@ -179,9 +168,6 @@ func TestCommitUnknown(t *testing.T) {
 	}
 	testlease.EnterSoon(t, e)
 	wait.Until(t, "no ticket is left", func() bool { return tickets() == "0" })
-	if testlease.Lost(e) > 0 {
-		t.Error("the lease is lost")
-	}
 }
 
 // The server can be reached, but not written to. Arrivals are refused, and the log says why.
@@ -199,57 +185,6 @@ func TestReadOnly(t *testing.T) {
 	testlease.WantRefused(t, e, "read")
 	set("off")
 	testlease.EnterSoon(t, e)
-}
-
-// The server's disk is full. Arrivals are refused. When there is room, all goes on, and
-// nothing is left of those that were refused.
-func TestDiskFull(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Log("only root can make a small disk")
-		return
-	}
-	t.Parallel()
-	dir := testpostgres.Dir(t)
-	testlease.Must(t, unix.Mount("none", dir, "tmpfs", 0, "mode=0777,size=400m"))
-	t.Cleanup(func() { testlease.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	server := testpostgres.StartIn(t, dir)
-	e := ready(t, server.URL())
-	testlease.EnterSoon(t, e)
-	ballast, err := os.Create(filepath.Join(dir, "ballast"))
-	testlease.Must(t, err)
-	for block := make([]byte, 4096); err == nil; {
-		_, err = ballast.Write(block)
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
-	holder := testlease.Enter(t, e)
-	var refused atomic.Int64
-	for i := 0; i < 20000 && refused.Load() == 0; i++ {
-		e.Join(testlease.Arrival(testlease.Queue, time.Minute), func(turn serializer.Turn, err error) {
-			if err == nil {
-				turn.Leave()
-			} else if serializer.ReasonOf(err) == serializer.ReasonStorage && refused.Add(1) == 1 {
-				t.Log(err)
-			}
-		})
-		time.Sleep(100 * time.Microsecond)
-	}
-	wait.Until(t, "arrivals are refused", func() bool { return refused.Load() > 0 })
-	testlease.Must(t, ballast.Truncate(0))
-	ballast.Close()
-	since := time.Now()
-	if _, err := server.TryQuery("orderly", "SELECT 1"); err != nil {
-		t.Log("the server has ended, because it could not write its log")
-		server.Stop()
-		server.Run()
-	}
-	holder.Turn.Leave()
-	testlease.EnterSoon(t, e)
-	t.Logf("entered after %s", time.Since(since).Round(100*time.Millisecond))
-	wait.Until(t, "no ticket is left", func() bool {
-		return server.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone") == "0"
-	})
 }
 
 // Without the right to make tables, the error has the SQL. With tables, but without the

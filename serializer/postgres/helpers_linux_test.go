@@ -6,11 +6,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // open makes an engine, as a process does, and does not wait for the server.
-func open(t testing.TB, o Options, log ...io.Writer) *testlease.Engine {
+func open(t testing.TB, o Options, log ...io.Writer) *serializer.Engine {
 	t.Helper()
 	if o.TTL == 0 {
 		o.TTL = shortTTL
@@ -45,7 +46,7 @@ func (l *testLog) Write(text []byte) (int, error) {
 }
 
 // ready makes an engine, and waits until it has a lease.
-func ready(t testing.TB, url string) *testlease.Engine {
+func ready(t testing.TB, url string) *serializer.Engine {
 	t.Helper()
-	return open(t, Options{URL: url}).Ready(t)
+	return testlease.Ready(t, open(t, Options{URL: url}))
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
@@ -96,7 +97,7 @@ func TestHistories(t *testing.T) {
 	r := &replicated{t: t, ttl: 5 * time.Second, primary: testpostgres.Start(t)}
 	makeSettable(r.primary)
 	r.standby = r.primary.Standby(testpostgres.Dir(t))
-	var engines []*testlease.Engine
+	var engines []*serializer.Engine
 	for i := range 3 {
 		link := testrelay.Start(t, r.primary.Addr)
 		url := urlOf(link.Addr)

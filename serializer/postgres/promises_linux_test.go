@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
-
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 const shortTTL = 3 * time.Second
@@ -152,5 +151,14 @@ func TestCrowd(t *testing.T) {
 		n = 10000
 	}
 	s := startServer(t)
-	testlease.Crowd(t, func() *testlease.Engine { return ready(t, s.URL()) }, s.Tickets, n)
+	testlease.Crowd(t, func() *serializer.Engine { return ready(t, s.URL()) }, s.Tickets, n)
+}
+
+func BenchmarkHandOver(b *testing.B) {
+	server := testpostgres.Start(b, "fsync=on")
+	for name, url := range map[string]string{"direct": server.URL(), "pooled": testpostgres.StartPooler(b, server.Addr).URL()} {
+		b.Run(name, func(b *testing.B) {
+			testlease.HandOver(b, func() *serializer.Engine { return ready(b, url) })
+		})
+	}
 }

@@ -9,12 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testhandover"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -93,20 +90,7 @@ func calls(t *testing.T, s *server) (n int) {
 	return n
 }
 
-// How long nobody is inside while others wait, beside a bare write of the same server.
 func BenchmarkHandOver(b *testing.B) {
 	s := startServer(b, "--appendonly", "yes")
-	c := redis.NewClient(&redis.Options{Addr: s.address})
-	defer c.Close()
-	for _, hold := range []time.Duration{0, time.Millisecond} {
-		testhandover.Run(b, fmt.Sprintf("hold=%s/write", hold), 1, hold, func(ctx context.Context, _ int) (func(), error) {
-			return func() {}, c.Set(ctx, "key", "value", 0).Err()
-		})
-		for _, processes := range []int{1, 2, 8} {
-			engines := opened(b, processes, s.address)
-			testhandover.Run(b, fmt.Sprintf("hold=%s/processes=%d", hold, processes), 8, hold, func(ctx context.Context, i int) (func(), error) {
-				return testhandover.Enter(ctx, engines[i%processes].Engine, serializer.Arrival{Queue: "a_"})
-			})
-		}
-	}
+	testlease.HandOver(b, func() *serializer.Engine { return opened(b, 1, s.address)[0] })
 }

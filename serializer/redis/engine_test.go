@@ -1,11 +1,10 @@
 package redis
 
 import (
-	"log/slog"
-	"os"
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
@@ -17,22 +16,28 @@ func openStore(t testing.TB, o Options, addresses ...string) *Store {
 	if o.TTL == 0 {
 		o.TTL = ttl
 	}
-	if os.Getenv("REDIS_TEST_LOG") != "" {
-		o.Log = slog.New(slog.NewTextHandler(os.Stderr, nil))
-	}
 	st, err := Open(o)
 	testlease.Must(t, err)
 	return st
 }
 
 // open makes an engine, as a process does.
-func open(t testing.TB, o Options, addresses ...string) *testlease.Engine {
+func open(t testing.TB, o Options, addresses ...string) *serializer.Engine {
 	t.Helper()
 	return testlease.NewEngine(t, openStore(t, o, addresses...))
 }
 
+// openAtOnce makes an engine, and has the server let arrivals in, rather than wait for its time to live.
+func openAtOnce(t testing.TB, s *server, o Options, addresses ...string) *serializer.Engine {
+	t.Helper()
+	e := open(t, o, addresses...)
+	testlease.Must(t, queues(e))
+	s.do("HSET", "{orderly}:meta", "closed", 0)
+	return e
+}
+
 // opened makes engines that let arrivals in: the namespace is not new any more.
-func opened(t testing.TB, n int, addresses ...string) (engines []*testlease.Engine) {
+func opened(t testing.TB, n int, addresses ...string) (engines []*serializer.Engine) {
 	t.Helper()
 	for range n {
 		engines = append(engines, open(t, Options{}, addresses...))

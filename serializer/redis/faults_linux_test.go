@@ -19,50 +19,11 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// A server that is restarted with its data keeps turns and places. Without, all is lost,
-// and nobody enters while somebody may be inside. In both cases, tokens grow.
-func TestServerRestarts(t *testing.T) {
-	for name, test := range map[string]struct {
-		args []string
-		kept bool
-	}{
-		"with data":    {[]string{"--appendonly", "yes", "--appendfsync", "always"}, true},
-		"without data": {nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t, test.args...)
-			engines := opened(t, 2, s.address)
-			holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
-			killed := time.Now()
-			s.Kill()
-			s.Run()
-			if !test.kept {
-				holder.WantRevoked(t, serializer.ErrLost)
-				wait.Until(t, "the waiter is refused", waiter.Over)
-			}
-			late := testlease.Arrive(engines[1], testlease.Arrival(testlease.Queue, time.Minute))
-			if test.kept {
-				holder.Turn.Leave()
-				waiter.Wait(t).Leave()
-				t.Logf("the waiter entered after %.1f s", waiter.Entered.Sub(killed).Seconds())
-			}
-			token := late.Wait(t).Token()
-			t.Logf("%s: a new arrival entered after %.1f s", name, late.Entered.Sub(killed).Seconds())
-			if took := late.Entered.Sub(killed); took < ttl || took > ttl+2*time.Second {
-				t.Errorf("an arrival at the new server entered after %s", took)
-			}
-			testlease.WantGreater(t, token, holder.Turn.Token())
-			holder.WantHeld(t)
-		})
-	}
-}
-
 // A replica that does not have everything takes over: the last ticket is missing there, and
 // the number is smaller. The holder of that ticket is told to stop before anybody enters.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	master, replica, engines := startReplicated(t)
+	master, replica, engines := startReplicated(t, ttl)
 	replica.do("REPLICAOF", "127.0.0.1", "1") // it goes on as a replica, but of nobody
 	holder := testlease.Enter(t, engines[0])
 	waiter := testlease.Join(t, engines[1])
@@ -119,12 +80,15 @@ func TestLeaseOutlastsSilence(t *testing.T) {
 	}
 }
 
-// startReplicated starts a master with a replica, and engines that use them.
-func startReplicated(t *testing.T) (master, replica *server, engines []*testlease.Engine) {
+// startReplicated starts a master with a replica, and two engines that use them.
+func startReplicated(t *testing.T, ttl time.Duration, others ...string) (master, replica *server, engines []*serializer.Engine) {
 	t.Helper()
 	master, replica = startServer(t), startServer(t)
 	follow(t, replica, master)
-	engines = opened(t, 2, master.address, replica.address)
+	for range 2 {
+		engines = append(engines, openAtOnce(t, master, Options{TTL: ttl}, append([]string{master.address, replica.address}, others...)...))
+	}
+	testlease.EnterSoon(t, engines[1])
 	awaitReplica(t, master, replica)
 	return master, replica, engines
 }
@@ -134,23 +98,6 @@ func awaitReplica(t *testing.T, master, replica *server) {
 	wait.Until(t, "the replica has everything", func() bool { return number(t, replica) == number(t, master) })
 }
 
-// A replica that has everything takes over. Turns and places are kept.
-func TestFailoverWithEverything(t *testing.T) {
-	t.Parallel()
-	master, replica, engines := startReplicated(t)
-	holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
-	awaitReplica(t, master, replica)
-	killed := time.Now()
-	master.Kill()
-	replica.do("REPLICAOF", "NO", "ONE")
-	holder.Turn.Leave()
-	waiter.Wait(t).Leave()
-	t.Logf("next entry after %.1f s", waiter.Entered.Sub(killed).Seconds())
-	testlease.WantGreater(t, testlease.EnterSoon(t, engines[0]), waiter.Turn.Token())
-	holder.WantHeld(t)
-	waiter.WantHeld(t)
-}
-
 // Bug: when the old master was silent rather than dead, a takeover cost all leases although it was over
 // well before their end. Servers were asked one after another, and the silent one again and again.
 func TestFailoverFromSilentMaster(t *testing.T) {
@@ -158,15 +105,7 @@ func TestFailoverFromSilentMaster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const ttl = 10 * time.Second
-			master, replica := startServer(t), startServer(t)
-			follow(t, replica, master)
-			var engines []*testlease.Engine
-			for range 2 {
-				e := open(t, Options{TTL: ttl}, append([]string{master.address, replica.address}, others...)...)
-				testlease.Must(t, queues(e))
-				engines = append(engines, e)
-			}
-			master.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait
+			master, replica, engines := startReplicated(t, ttl, others...)
 			holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
 			awaitReplica(t, master, replica)
 			stopped := time.Now()
@@ -187,11 +126,7 @@ func TestFailoverFromSilentMaster(t *testing.T) {
 // learned only by polls what others published at the new one.
 func TestListensAtNewMaster(t *testing.T) {
 	t.Parallel()
-	master, replica := startServer(t), startServer(t)
-	follow(t, replica, master)
-	e := open(t, Options{TTL: time.Minute}, master.address, replica.address) // the session goes on
-	testlease.Must(t, queues(e))
-	awaitReplica(t, master, replica)
+	master, replica, _ := startReplicated(t, time.Minute) // the sessions go on
 	master.Freeze()
 	replica.do("REPLICAOF", "NO", "ONE")
 	listens := func() bool { return len(replica.do("PUBSUB", "CHANNELS").([]any)) == 1 }
@@ -263,7 +198,7 @@ func TestClockSetToAndFro(t *testing.T) {
 	}
 }
 
-func queues(e *testlease.Engine) error {
+func queues(e *serializer.Engine) error {
 	_, err := e.Queues(context.Background())
 	return err
 }
@@ -274,9 +209,7 @@ func TestLeavesBeforeRepetition(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := testrelay.Start(t, s.address)
-	e := open(t, Options{TTL: time.Minute}, link.Addr)
-	testlease.Must(t, queues(e))
-	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for a minute
+	e := openAtOnce(t, s, Options{TTL: time.Minute}, link.Addr)
 	for range 5 {
 		holder, before := testlease.Enter(t, e), calls(t, s)
 		link.Hold(true)
@@ -372,10 +305,7 @@ func TestGapInLog(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := testrelay.Start(t, s.address)
-	engines := []*testlease.Engine{open(t, Options{TTL: time.Hour}, link.Addr), open(t, Options{TTL: time.Hour}, s.address)}
-	testlease.Must(t, queues(engines[0]))
-	testlease.Must(t, queues(engines[1]))
-	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for an hour
+	engines := []*serializer.Engine{openAtOnce(t, s, Options{TTL: time.Hour}, link.Addr), openAtOnce(t, s, Options{TTL: time.Hour}, s.address)}
 	holder := testlease.Enter(t, engines[0])
 	link.Hold(true)
 	for range 3 {
@@ -388,11 +318,6 @@ func TestGapInLog(t *testing.T) {
 	holder.WantRevoked(t, serializer.ErrLost)
 	holder.Turn.Leave()
 	testlease.EnterSoon(t, engines[0])
-}
-
-// tickets is how many were made.
-func tickets(s *server) int {
-	return strings.Count(fmt.Sprint(s.do("XRANGE", "{orderly}:log", "-", "+")), "\na ")
 }
 
 // number is the last one that the server knows.
@@ -438,10 +363,7 @@ func TestMissesTooMuch(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	link := testrelay.Start(t, s.address)
-	late, busy := open(t, Options{TTL: time.Hour}, link.Addr), open(t, Options{TTL: time.Hour}, s.address)
-	testlease.Must(t, queues(late))
-	testlease.Must(t, queues(busy))
-	s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait for an hour
+	late, busy := openAtOnce(t, s, Options{TTL: time.Hour}, link.Addr), openAtOnce(t, s, Options{TTL: time.Hour}, s.address)
 	holder := testlease.Enter(t, late)
 	link.Hold(true)
 	for range 10200 {

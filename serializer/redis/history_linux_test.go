@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -98,10 +99,10 @@ func TestHistories(t *testing.T) {
 	t.Parallel()
 	s, other := startServer(t, saving...), startServer(t)
 	var links []*testrelay.Relay
-	var engines []*testlease.Engine
+	var engines []*serializer.Engine
 	for range 3 {
 		link := testrelay.Start(t, s.address)
-		links, engines = append(links, link), append(engines, open(t, Options{}, link.Addr))
+		links, engines = append(links, link), append(engines, testlease.Ready(t, open(t, Options{}, link.Addr))) // some faults need a known history
 	}
 	testlease.Histories{
 		TTL: ttl, Engines: engines,

@@ -50,7 +50,7 @@ func TestPromises(t *testing.T) {
 		}}
 	}
 	testlease.Promises[*server]{
-		TTL: ttl, Start: startServer, Open: openAt, Made: tickets, Saving: saving,
+		TTL: ttl, Start: startServer, Open: openAt, Saving: saving,
 		Kept: map[string]testlease.Fault[*server]{
 			"connections cut": {Do: func(_ *testing.T, _ *server, links []*testrelay.Relay) {
 				for end := time.Now().Add(2 * ttl); time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
@@ -71,6 +71,7 @@ func TestPromises(t *testing.T) {
 			"sessions": deletes("DEL", "{orderly}:sessions"),
 			"log":      deletes("DEL", "{orderly}:log"),
 			"meta":     deletes("DEL", "{orderly}:meta"),
+			"restart":  {Do: func(s *server) { s.Kill(); s.Run() }}, // of a server that keeps no data
 		},
 		Rights: map[string]testlease.Right[*server]{"evalsha": withoutRight("evalsha"), "hset": withoutRight("hset")},
 		Clocks: map[string]func(*server){"forward": setClock},
@@ -84,5 +85,5 @@ func TestPromises(t *testing.T) {
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	testlease.Crowd(t, func() *testlease.Engine { return open(t, Options{}, s.address) }, s.Tickets, 10000)
+	testlease.Crowd(t, func() *serializer.Engine { return open(t, Options{}, s.address) }, s.Tickets, 10000)
 }

@@ -1,11 +1,9 @@
 package redis
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,12 +17,11 @@ import (
 // A turn passes on only within its process. If that lasts, the leases run out, with the reason,
 // too. Then all goes on by itself.
 func TestServerRefusesWrites(t *testing.T) {
-	type refusal struct {
+	for name, test := range map[string]struct {
 		args       []string
 		begin, end func(t *testing.T, s *server)
 		want       string
-	}
-	refusals := map[string]refusal{
+	}{
 		"snapshots fail": {
 			[]string{"--save", "3600 1"},
 			func(t *testing.T, s *server) {
@@ -43,32 +40,12 @@ func TestServerRefusesWrites(t *testing.T) {
 			func(_ *testing.T, s *server) { s.do("CONFIG", "SET", "min-replicas-to-write", "0") },
 			"until min-replicas-to-write replicas follow it",
 		},
-	}
-	if os.Geteuid() == 0 { // only root can make a small disk
-		disk := smallDisk(t)
-		ballast := filepath.Join(disk, "ballast")
-		refusals["the disk is full"] = refusal{
-			[]string{"--appendonly", "yes", "--dir", disk},
-			func(t *testing.T, s *server) {
-				fill(t, ballast)
-				wait.Until(t, "changes cannot be saved", func() bool {
-					_ = s.try("SET", "x", strings.Repeat("x", 10<<10)).Err()
-					return infoValue(s.do("INFO", "persistence").(string), "aof_last_write_status") == "err"
-				})
-			},
-			func(t *testing.T, _ *server) { testlease.Must(t, os.Remove(ballast)) },
-			"until it can save its data",
-		}
-	}
-	for name, test := range refusals {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, test.args...)
-			engines := []*testlease.Engine{open(t, Options{TTL: 10 * time.Second}, s.address), open(t, Options{TTL: 10 * time.Second}, s.address)}
-			for _, e := range engines {
-				testlease.Must(t, queues(e))
-			}
-			s.do("HSET", "{orderly}:meta", "closed", 0) // rather than wait
+			o := Options{TTL: 10 * time.Second}
+			engines := []*serializer.Engine{openAtOnce(t, s, o, s.address), openAtOnce(t, s, o, s.address)}
 			holder, same, other := testlease.Enter(t, engines[0]), testlease.Join(t, engines[0]), testlease.Join(t, engines[1])
 			test.begin(t, s)
 			testlease.WantRefused(t, engines[1], test.want)
@@ -99,27 +76,4 @@ func (s *server) save(t *testing.T, want string) {
 		_ = s.try("BGSAVE").Err() // fails while one is being made
 		return infoValue(s.do("INFO", "persistence").(string), "rdb_last_bgsave_status") == want
 	})
-}
-
-// smallDisk is a directory on a disk of its own.
-func smallDisk(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	testlease.Must(t, syscall.Mount("none", dir, "tmpfs", 0, "mode=0700,size=8m"))
-	t.Cleanup(func() { testlease.Must(t, syscall.Unmount(dir, syscall.MNT_DETACH)) })
-	return dir
-}
-
-// fill writes a file until its disk is full.
-func fill(t *testing.T, path string) {
-	t.Helper()
-	f, err := os.Create(path)
-	testlease.Must(t, err)
-	defer f.Close()
-	for block := make([]byte, 4096); err == nil; {
-		_, err = f.Write(block)
-	}
-	if !errors.Is(err, syscall.ENOSPC) {
-		t.Fatal(err)
-	}
 }

@@ -11,17 +11,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // startSentinel has a Sentinel watch a master. It returns the Sentinel's address.
 func startSentinel(t *testing.T, master *server) string {
 	t.Helper()
-	address, dir := freeAddress(t), t.TempDir()
+	address, dir := testprocess.FreeAddr(t), t.TempDir()
 	_, port, _ := net.SplitHostPort(address)
 	host, masterPort, _ := net.SplitHostPort(master.address)
 	config := filepath.Join(dir, "conf")
@@ -34,12 +34,7 @@ sentinel down-after-milliseconds m 500
 sentinel failover-timeout m 5000
 `, port, dir, dir, host, masterPort), 0o600))
 
-	cmd := exec.Command("redis-server", config, "--sentinel")
-	testlease.Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	testprocess.Start(t, exec.Command("redis-server", config, "--sentinel"))
 	return address
 }
 
@@ -48,7 +43,7 @@ sentinel failover-timeout m 5000
 // back as a replica.
 func TestSentinel(t *testing.T) {
 	t.Parallel()
-	master, replica, engines := startReplicated(t)
+	master, replica, engines := startReplicated(t, 10*time.Second)
 	sentinel := startSentinel(t, master)
 	c := redis.NewClient(&redis.Options{Addr: sentinel})
 	defer c.Close()

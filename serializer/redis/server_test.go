@@ -9,19 +9,20 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // server is a redis-server in a process of its own.
 type server struct {
+	*testprocess.Process // the one that runs, or has run last
+
 	t            testing.TB
 	dir, address string
 	args         []string
-	cmd          *exec.Cmd
 }
 
 // startServer starts a server that keeps no data, unless the arguments say so. Commands
@@ -30,60 +31,36 @@ func startServer(t testing.TB, args ...string) *server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "redis-test") // paths of sockets must be short
 	testlease.Must(t, err)
-	s := &server{t: t, dir: dir, address: freeAddress(t)}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &server{t: t, dir: dir, address: testprocess.FreeAddr(t)}
 	_, port, _ := net.SplitHostPort(s.address)
 	s.args = append([]string{
 		"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--logfile", filepath.Join(dir, "log"),
 		"--repl-diskless-sync-delay", "0", "--unixsocket", filepath.Join(dir, "socket"),
 		"--user", "tester", "on", ">tester", "~*", "&*", "+@all",
 	}, args...)
-	t.Cleanup(func() {
-		s.Kill()
-		os.RemoveAll(dir)
-	})
 	s.Run()
 	return s
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	testlease.Must(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // Run starts the server, also again.
 func (s *server) Run() {
 	s.t.Helper()
-	s.cmd = exec.Command("redis-server", s.args...)
-	s.cmd.Stderr = os.Stderr
-	testlease.Must(s.t, s.cmd.Start())
+	s.Process = testprocess.Start(s.t, exec.Command("redis-server", s.args...))
 	wait.Eventually(s.t, "the server answers", func() error { return s.try("DBSIZE").Err() })
 }
 
-// Kill is kill -9.
-func (s *server) Kill() {
-	if s.cmd != nil {
-		_ = s.cmd.Process.Kill()
-		_ = s.cmd.Wait()
-		s.cmd = nil
-	}
-}
-
 // Freeze stops the process.
-func (s *server) Freeze() { s.signal(syscall.SIGSTOP) }
+func (s *server) Freeze() { s.Signal(syscall.SIGSTOP) }
 
 // Thaw lets it go on.
-func (s *server) Thaw() { s.signal(syscall.SIGCONT) }
+func (s *server) Thaw() { s.Signal(syscall.SIGCONT) }
 
 // Address is where clients connect to.
 func (s *server) Address() string { return s.address }
 
 // Tickets are all in the default namespace.
 func (s *server) Tickets() int { return int(s.do("HLEN", "{orderly}:tickets").(int64)) }
-
-func (s *server) signal(sig syscall.Signal) { testlease.Must(s.t, s.cmd.Process.Signal(sig)) }
 
 // try sends a command.
 func (s *server) try(args ...any) *redis.Cmd {

@@ -2,27 +2,22 @@ package redis
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/testtls"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // suitableFor asks the servers of a store.
@@ -172,7 +167,7 @@ func TestPasswordChanged(t *testing.T) {
 	testlease.WantRefused(t, e, "the username or the password is refused")
 	change("secret")
 	testlease.EnterSoon(t, e)
-	testlease.WantRefused(t, open(t, Options{}, freeAddress(t)), "connection refused")
+	testlease.WantRefused(t, open(t, Options{}, testprocess.FreeAddr(t)), "connection refused")
 }
 
 // Bug: of timeouts, only those of a context were explained, and kept arrivals from waiting in vain.
@@ -196,24 +191,6 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// Open connections outlast a change of the password, and so does the lease. A process that has the
-// new one shares the queue.
-func TestPasswordRotated(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, "--requirepass", "old")
-	e := open(t, Options{Password: "old"}, s.address)
-	testlease.EnterSoon(t, e)
-	holder := testlease.Enter(t, e)
-	s.do("CONFIG", "SET", "requirepass", "new")
-	waiter := testlease.Join(t, open(t, Options{Password: "new"}, s.address))
-	time.Sleep(2 * ttl)
-	if waiter.Over() || len(holder.Revoked) > 0 {
-		t.Error("the lease has ended")
-	}
-	holder.Turn.Leave()
-	waiter.Wait(t).Leave()
-}
-
 // When the server's memory is full, arrivals are refused. Turns end, and pass on.
 func TestMemoryFull(t *testing.T) {
 	t.Parallel()
@@ -234,29 +211,14 @@ func TestMemoryFull(t *testing.T) {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	testlease.Must(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	testlease.Must(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	testlease.Must(t, err)
-	cert, keyFile := filepath.Join(dir, "cert"), filepath.Join(dir, "key")
-	testlease.Must(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	testlease.Must(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	address := freeAddress(t)
+	cert, key := testtls.SelfSigned(t, nil, net.IPv4(127, 0, 0, 1))
+	address := testprocess.FreeAddr(t)
 	_, port, _ := net.SplitHostPort(address)
-	plain := startServer(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", keyFile, "--tls-ca-cert-file", cert)
-	pair, err := tls.LoadX509KeyPair(cert, keyFile)
+	plain := startServer(t, "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", cert)
+	pair, err := tls.LoadX509KeyPair(cert, key)
 	testlease.Must(t, err)
 	trusted := x509.NewCertPool()
-	parsed, err := x509.ParseCertificate(der)
-	testlease.Must(t, err)
-	trusted.AddCert(parsed)
+	trusted.AddCert(pair.Leaf)
 	config := &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
 	testlease.EnterSoon(t, open(t, Options{TLS: config}, address))
 	testlease.WantRefused(t, open(t, Options{TLS: new(tls.Config)}, address), "certificate")

@@ -3,16 +3,11 @@ package test
 import (
 	"context"
 	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -20,41 +15,30 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
-// signingKey writes a pair of keys, and returns etcd's setting for tokens that
-// are signed with them and live for two seconds.
-func signingKey(t *testing.T) string {
+// signed is etcd's setting for tokens that are signed, and live for two seconds.
+func signed(t *testing.T) string {
 	t.Helper()
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	testlease.Must(t, err)
-	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
-	testlease.Must(t, err)
 	dir, err := os.MkdirTemp("", "ord") // a path without the commas that a test's name may have
 	testlease.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	for name, block := range map[string]*pem.Block{
-		"private": {Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)},
-		"public":  {Type: "PUBLIC KEY", Bytes: public},
-	} {
-		testlease.Must(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
-	}
-	return fmt.Sprintf("jwt,pub-key=%s,priv-key=%s,sign-method=RS256,ttl=2s", filepath.Join(dir, "public"), filepath.Join(dir, "private"))
+	key := filepath.Join(dir, "key")
+	testlease.Must(t, os.WriteFile(key, []byte(rand.Text()), 0o600))
+	return fmt.Sprintf("jwt,priv-key=%s,sign-method=HS256,ttl=2s", key)
 }
 
-// visited has visitors of both engines come until the result is called, which fails the
-// test if any was refused.
-func visited(t *testing.T, engines ...*testlease.Engine) (check func(when string)) {
-	all := new(crowd)
-	for _, e := range engines {
-		all.comes(e, 2, 0, 0, 20*time.Millisecond)
-	}
+// visited has clients of both engines come until the result is called, which fails the test if any was
+// refused.
+func visited(t *testing.T, engines ...*serializer.Engine) (check func(when string)) {
+	clients := testlease.Come("a_", 2, engines...)
 	return func(when string) {
 		t.Helper()
-		all.more(t, 20, when)
-		all.end()
-		if len(all.refused) > 0 {
-			t.Errorf("%s: %d refused beside %d, the first: %v", when, len(all.refused), len(all.entries), all.refused[0])
+		before := clients.Len()
+		wait.Until(t, "clients come "+when, func() bool { return clients.Len() > before+20 })
+		if refused := clients.End(); len(refused) > 0 {
+			t.Errorf("%s: %d refused beside %d, the first: %v", when, len(refused), clients.Len(), refused[0])
 		}
 	}
 }
@@ -65,25 +49,14 @@ func visited(t *testing.T, engines ...*testlease.Engine) (check func(when string
 // requests timed out.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"simple", "signed"} {
-		tokens := func(t *testing.T) string {
-			if kind == "signed" {
-				return signingKey(t)
-			}
-			return kind
+	for name, program := range programs {
+		for kind, tokens := range map[string]string{"simple": "simple", "signed": signed(t)} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				t.Parallel()
+				m := testetcd.Start(t, program, "--auth-token", tokens, "--auth-token-ttl", "2")
+				testTokensEnd(t, demandLogin(t, m.URL))
+			})
 		}
-		t.Run("etcd 3.4, "+kind, func(t *testing.T) {
-			t.Parallel()
-			m := startStandalone(t, "etcd", "--auth-token", tokens(t), "--auth-token-ttl", "2", "--bcrypt-cost", "4")
-			testTokensEnd(t, demandLogin(t, m.URL))
-		})
-		t.Run("etcd 3.7, "+kind, func(t *testing.T) {
-			t.Parallel()
-			m := testetcd.New(t)
-			m.Config.AuthToken, m.Config.AuthTokenTTL, m.Config.BcryptCost = tokens(t), 2, 4
-			m.Start(t)
-			testTokensEnd(t, demandLogin(t, m.URL))
-		})
 	}
 }
 
@@ -93,7 +66,7 @@ func testTokensEnd(t *testing.T, o *operator) {
 	visited(t, here, there)("at first")
 
 	// A watch that never ends keeps its stream open.
-	holder, waiting, evicted := testlease.EnterAs(t, here, arrival("kept")).Turn, testlease.JoinAs(t, there, arrival("kept")), testlease.JoinAs(t, there, arrival("kept"))
+	holder, waiting, evicted := testlease.Enter(t, here, arrival("kept")).Turn, testlease.Join(t, there, arrival("kept")), testlease.Join(t, there, arrival("kept"))
 	evict(t, here, queueOf(t, here, "kept"), 2)
 	wantRefusal(t, evicted.End(t), serializer.ReasonEvicted, serializer.ErrEvicted)
 	for range 2 {

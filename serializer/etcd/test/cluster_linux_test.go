@@ -7,14 +7,18 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // site is three members of etcd and three Caddys, each on a machine of its own,
@@ -24,9 +28,23 @@ type site struct {
 	dir     string
 	ttl     time.Duration
 	oracle  *oracle
-	members []*process
-	caddys  []*process
+	members []member
+	caddys  []*caddy
 	clients sync.WaitGroup
+	refused atomic.Int64 // requests
+}
+
+// member is one on a machine of its own.
+type member struct {
+	*testetcd.Server
+	*machine
+}
+
+// caddy is one on a machine of its own. start starts it, also again.
+type caddy struct {
+	*testprocess.Process
+	*machine
+	start func()
 }
 
 func newSite(t *testing.T, ttl time.Duration) *site {
@@ -38,13 +56,13 @@ func newSite(t *testing.T, ttl time.Duration) *site {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	caddy := filepath.Join(dir, "caddy")
-	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", caddy, "./cmd/caddy") // this module does not depend on Caddy
+	program := filepath.Join(dir, "caddy")
+	run(t, "go", "build", "-C", "../../../modules/etcd", "-o", program, "./cmd/caddy") // this module does not depend on Caddy
 	s := &site{t: t, dir: dir, ttl: ttl, oracle: newOracle()}
 	s.oracle.serve(t, s.socket("oracle"))
 	s.addMembers(n)
 	for i := range 3 {
-		s.addCaddy(n, i, caddy)
+		s.addCaddy(n, "caddy"+strconv.Itoa(i), program)
 	}
 	return s
 }
@@ -53,22 +71,30 @@ func (s *site) socket(name string) string { return filepath.Join(s.dir, name+".s
 
 func (s *site) addMembers(n *network) {
 	machines := []*machine{n.machine(s.t), n.machine(s.t), n.machine(s.t)}
-	at := func(i, port int) string { return net.JoinHostPort(machines[i].address, strconv.Itoa(port)) }
-	for i, m := range members(s.dir, 3, at) {
-		p := m.modern(s.t)
-		p.machine = machines[i]
-		s.members = append(s.members, runProcess(s.t, p))
+	var places []testetcd.Place
+	for _, m := range machines {
+		places = append(places, testetcd.Place{URL: "http://" + m.address + ":2379", Peer: "http://" + m.address + ":2380", Launcher: m.launcher()})
 	}
-	wait.Until(s.t, "etcd has a leader", func() bool { return s.leader() != nil })
+	for i, m := range testetcd.Prepare(s.t, testetcd.Own, places) {
+		m.Run()
+		s.members = append(s.members, member{m, machines[i]})
+	}
+	_ = s.leader()
 }
 
-func (s *site) leader() *process {
-	for _, m := range s.members {
-		if m.leads() {
-			return m
+// leader waits until exactly one member leads.
+func (s *site) leader() (leader member) {
+	wait.Until(s.t, "etcd has a leader", func() bool {
+		n := 0
+		for _, m := range s.members {
+			if m.Leads() {
+				leader = m
+				n++
+			}
 		}
-	}
-	return nil
+		return n == 1
+	})
+	return leader
 }
 
 const caddyfile = `{
@@ -91,23 +117,25 @@ http:// {
 }
 `
 
-func (s *site) addCaddy(n *network, i int, program string) {
+func (s *site) addCaddy(n *network, name, program string) {
 	var endpoints []string
 	for _, m := range s.members {
-		endpoints = append(endpoints, "http://"+m.machine.address+":2379")
+		endpoints = append(endpoints, m.URL)
 	}
-	name := "caddy" + strconv.Itoa(i)
 	config := filepath.Join(s.dir, name+".Caddyfile")
 	text := fmt.Sprintf(caddyfile, s.socket(name), strings.Join(endpoints, " "), s.ttl, s.socket("oracle"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	p := &process{
-		machine: n.machine(s.t), program: program,
-		args: []string{"run", "--config", config, "--adapter", "caddyfile"},
-		env:  []string{"HOME=" + s.dir, "XDG_DATA_HOME=" + filepath.Join(s.dir, name), "XDG_CONFIG_HOME=" + s.dir},
+	c := &caddy{machine: n.machine(s.t)}
+	c.start = func() {
+		command := append(c.launcher(), program, "run", "--config", config, "--adapter", "caddyfile")
+		cmd := exec.Command(command[0], command[1:]...)
+		cmd.Env = append(os.Environ(), "HOME="+s.dir, "XDG_DATA_HOME="+filepath.Join(s.dir, name), "XDG_CONFIG_HOME="+s.dir)
+		c.Process = testprocess.Start(s.t, cmd)
 	}
-	s.caddys = append(s.caddys, runProcess(s.t, p))
+	c.start()
+	s.caddys = append(s.caddys, c)
 }
 
 // visitAll keeps clients coming to each Caddy until the function returned is
@@ -153,5 +181,8 @@ func (s *site) request(ctx context.Context, transport http.RoundTripper, client 
 	}
 	defer answer.Body.Close()
 	_, _ = io.Copy(io.Discard, answer.Body)
+	if answer.StatusCode == http.StatusServiceUnavailable {
+		s.refused.Add(1)
+	}
 	return answer.StatusCode
 }

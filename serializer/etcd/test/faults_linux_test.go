@@ -29,6 +29,7 @@ func TestFaults(t *testing.T) {
 		s.cutHolder()
 		s.killLeader()
 		s.cutLeader()
+		s.freezeFollowers()
 		s.loseMajority()
 	}
 	stop()
@@ -73,7 +74,7 @@ func (o *oracle) forcedOverlaps() (n int) {
 }
 
 // holder catches the visit inside, and returns it and its Caddy.
-func (s *site) holder() (*hold, *process) {
+func (s *site) holder() (*hold, *caddy) {
 	visit := s.oracle.catch()
 	return visit, s.caddys[visit.Client*len(s.caddys)/(3*len(s.caddys))]
 }
@@ -102,9 +103,9 @@ func (s *site) stalled(fault string, since time.Duration) {
 func (s *site) killHolder() {
 	visit, caddy := s.holder()
 	s.oracle.force(visit)
-	caddy.kill()
+	caddy.Kill()
 	s.recovered("kill -9 of the Caddy inside:", visit.forced, s.ttl+2*time.Second)
-	caddy.start(s.t)
+	caddy.start()
 }
 
 // stopHolder stops the Caddy inside for longer than its lease. The request
@@ -112,10 +113,10 @@ func (s *site) killHolder() {
 func (s *site) stopHolder() {
 	visit, caddy := s.holder()
 	s.oracle.force(visit)
-	caddy.signal(s.t, syscall.SIGSTOP)
+	caddy.Signal(syscall.SIGSTOP)
 	s.recovered("SIGSTOP of the Caddy inside:", visit.forced, s.ttl+2*time.Second)
 	time.Sleep(time.Second) // others work while the stopped one's request does, too
-	caddy.signal(s.t, syscall.SIGCONT)
+	caddy.Signal(syscall.SIGCONT)
 	s.works("after SIGCONT")
 }
 
@@ -124,31 +125,51 @@ func (s *site) stopHolder() {
 func (s *site) cutHolder() {
 	_, caddy := s.holder()
 	since := s.oracle.Now()
-	caddy.machine.cut(s.t)
+	caddy.cut(s.t)
 	s.recovered("the Caddy inside cut off from etcd:", since, s.ttl+2*time.Second)
-	caddy.machine.heal(s.t)
+	caddy.heal(s.t)
 	s.works("after the link is back")
 }
 
 // killLeader kills the member that leads. No lease should be lost.
 func (s *site) killLeader() {
-	leader := s.waitLeader()
+	leader := s.leader()
 	since := s.oracle.Now()
-	leader.kill()
+	leader.Kill()
 	s.stalled("kill -9 of etcd's leader:", since)
-	s.waitLeader()
+	_ = s.leader()
 	s.works("with two members")
-	leader.start(s.t)
+	leader.Run()
 }
 
 // cutLeader cuts the member that leads off from all others.
 func (s *site) cutLeader() {
-	leader := s.waitLeader()
+	leader := s.leader()
 	since := s.oracle.Now()
-	leader.machine.cut(s.t)
+	leader.cut(s.t)
 	s.stalled("etcd's leader cut off:", since)
 	s.works("with two members")
-	leader.machine.heal(s.t)
+	leader.heal(s.t)
+}
+
+// freezeFollowers stops each member that does not lead, for longer than a lease. It says nothing, but its
+// kernel still acknowledges data. Bug: everything stood still for 13 seconds, leases were lost, and a
+// waiter was refused as evicted, which it was not.
+func (s *site) freezeFollowers() {
+	refused := s.refused.Load()
+	for _, m := range s.members {
+		if m == s.leader() {
+			continue
+		}
+		since := s.oracle.Now()
+		m.Signal(syscall.SIGSTOP)
+		time.Sleep(s.ttl + 3*time.Second)
+		m.Signal(syscall.SIGCONT)
+		s.stalled("a member frozen:", since)
+	}
+	if n := s.refused.Load() - refused; n > 0 {
+		s.t.Errorf("a member frozen: %d requests were refused", n)
+	}
 }
 
 // loseMajority kills two of three members. Nobody may enter on the word of a
@@ -157,7 +178,7 @@ func (s *site) loseMajority() {
 	visit, _ := s.holder()
 	since := s.oracle.Now()
 	for _, member := range s.members[:2] {
-		member.kill()
+		member.Kill()
 	}
 	wait.Until(s.t, "the request inside is cancelled", func() bool { return s.oracle.gone(visit) })
 	s.t.Logf("%-45s the request inside was cancelled after %.2f s", "two of three members killed:", (s.oracle.Now() - since).Seconds())
@@ -167,7 +188,7 @@ func (s *site) loseMajority() {
 	}
 	since = s.oracle.Now()
 	for _, member := range s.members[:2] {
-		member.start(s.t)
+		member.Run()
 	}
 	s.recovered("the members are back:", since, s.ttl+10*time.Second)
 	s.works("after the members are back")
@@ -183,19 +204,4 @@ func (s *site) entries() int {
 func (s *site) works(when string) {
 	before := s.entries()
 	wait.Until(s.t, "visitors come "+when, func() bool { return s.entries() > before+50 })
-}
-
-// waitLeader waits until exactly one member leads.
-func (s *site) waitLeader() (leader *process) {
-	wait.Until(s.t, "etcd has a leader", func() bool {
-		n := 0
-		for _, m := range s.members {
-			if m.leads() {
-				leader = m
-				n++
-			}
-		}
-		return n == 1
-	})
-	return leader
 }

@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"maps"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
@@ -19,17 +21,18 @@ import (
 type tested struct {
 	t       *testing.T
 	ttl     time.Duration
-	trio    *trio
+	members []*testetcd.Server
+	urls    []string // of the members
 	boss    *operator
-	other   *testetcd.Member
+	other   *testetcd.Server
 	links   [3][]link // of each process
-	engines []*testlease.Engine
+	engines []*serializer.Engine
 
 	endedLeases bool // etcd has, when a frozen member woke up in this round
 }
 
 func (c *tested) faults() map[string]func() {
-	someone := func() *process { return c.trio.members[rand.IntN(3)] }
+	someone := func() *testetcd.Server { return c.members[rand.IntN(3)] }
 	part := func(links []link, d time.Duration) {
 		for _, parted := range []bool{true, false} {
 			for _, link := range links {
@@ -43,17 +46,17 @@ func (c *tested) faults() map[string]func() {
 	return map[string]func(){
 		"a member killed": func() {
 			m := someone()
-			m.kill()
+			m.Kill()
 			time.Sleep(3 * time.Second)
-			m.start(c.t)
+			m.Run()
 		},
 		"a member frozen": func() {
 			m := someone()
-			m.signal(c.t, syscall.SIGSTOP)
+			m.Signal(syscall.SIGSTOP)
 			time.Sleep(c.ttl + time.Second)
-			before := testlease.Lost(c.engines...)
-			m.signal(c.t, syscall.SIGCONT)
-			c.endedLeases = c.endedLeases || wait.Poll(c.ttl/2, func() bool { return testlease.Lost(c.engines...) > before })
+			before := c.leases()
+			m.Signal(syscall.SIGCONT)
+			c.endedLeases = c.endedLeases || wait.Poll(c.ttl/2, func() bool { return !maps.Equal(c.leases(), before) })
 		},
 		"a process cut off": func() { part(c.links[rand.IntN(3)], c.ttl+time.Second) },
 		"a process led to an empty cluster": func() {
@@ -63,7 +66,7 @@ func (c *tested) faults() map[string]func() {
 			}
 			time.Sleep(2*c.ttl + time.Second)
 			for i, link := range links {
-				link.lead(c.trio.endpoints[i])
+				link.lead(c.urls[i])
 			}
 		},
 		"a process cut off from one member": func() { part(c.links[rand.IntN(3)][:1], 2*time.Second) },
@@ -86,6 +89,22 @@ func (c *tested) faults() map[string]func() {
 	}
 }
 
+// leases are those in etcd.
+func (c *tested) leases() map[clientv3.LeaseID]bool {
+	leases := make(map[clientv3.LeaseID]bool)
+	c.boss.do(func(ctx context.Context, client *clientv3.Client) error {
+		all, err := client.Leases(ctx)
+		if err != nil {
+			return err
+		}
+		for _, lease := range all.Leases {
+			leases[lease.ID] = true
+		}
+		return nil
+	})
+	return leases
+}
+
 // compact drops the history before now.
 func compact(ctx context.Context, c *clientv3.Client) error {
 	answer, err := c.Get(ctx, "x")
@@ -97,11 +116,12 @@ func compact(ctx context.Context, c *clientv3.Client) error {
 
 // TestFaults stops processes, too. Two may be inside when an old leader of etcd wakes up and ends leases.
 func TestHistories(t *testing.T) {
-	c := &tested{t: t, ttl: 5 * time.Second, trio: startDebianTrio(t, "--auth-token-ttl", "2", "--bcrypt-cost", "4"), other: testetcd.Start(t)}
-	c.boss = demandLogin(t, c.trio.endpoints...)
+	c := &tested{t: t, ttl: 5 * time.Second, other: testetcd.Start(t, testetcd.Own)}
+	c.members, c.urls = startTrio(t, testetcd.Debian, "--auth-token-ttl", "2")
+	c.boss = demandLogin(t, c.urls...)
 	for i := range c.links {
 		var endpoints []string
-		for _, to := range c.trio.endpoints {
+		for _, to := range c.urls {
 			link := startLink(t, to)
 			c.links[i], endpoints = append(c.links[i], link), append(endpoints, link.url())
 		}

@@ -19,10 +19,10 @@ import (
 // password kept a processor of etcd busy.
 func TestWrongPasswordIsNoLoad(t *testing.T) {
 	t.Parallel()
-	m := startStandalone(t, "etcd")
+	m := testetcd.Start(t, testetcd.Debian)
 	demandLogin(t, m.URL)
 	openAlone(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.URL)
-	logins := func() float64 { return m.metric(t, "grpc_server_handled_total", `grpc_method="Authenticate"`) }
+	logins := func() float64 { return m.Metric("grpc_server_handled_total", `grpc_method="Authenticate"`) }
 	time.Sleep(2 * time.Second)
 	before := logins()
 	time.Sleep(4 * time.Second)
@@ -36,7 +36,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 // this one.
 func TestUnreachableForLong(t *testing.T) {
 	before := goroutines()
-	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+testetcd.FreeAddress(t))
+	openAlone(t, etcd.Options{TTL: time.Hour}, testetcd.FreePlace(t).URL)
 	time.Sleep(2 * time.Second)
 	first := goroutines()
 	wait := 6 * time.Second
@@ -65,7 +65,7 @@ func goroutines() (n int) {
 // previous one stayed open although nothing was watched there any more.
 func TestStreamsOfEndedTokens(t *testing.T) {
 	t.Parallel()
-	m := startStandalone(t, "etcd", "--auth-token-ttl", "1", "--bcrypt-cost", "4")
+	m := testetcd.Start(t, testetcd.Debian, "--auth-token-ttl", "1")
 	demandLogin(t, m.URL)
 	e := open(t, etcd.Options{Username: "orderly", Password: "secret"}, m.URL)
 	rounds := 3
@@ -76,7 +76,7 @@ func TestStreamsOfEndedTokens(t *testing.T) {
 	for range rounds {
 		time.Sleep(3 * time.Second) // longer than a token lives without use
 		testlease.Enter(t, e).Turn.Leave()
-		counts = append(counts, m.metric(t, "etcd_debugging_mvcc_watch_stream_total ", ""))
+		counts = append(counts, m.Metric("etcd_debugging_mvcc_watch_stream_total ", ""))
 	}
 	t.Log("streams:", fmt.Sprint(counts))
 	if last := counts[len(counts)-1]; last > counts[0]+1 || counts[0] == 0 {

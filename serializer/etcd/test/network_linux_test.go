@@ -86,7 +86,5 @@ func (m *machine) heal(t *testing.T) {
 	m.net.ip(t, "link set "+m.link+" up")
 }
 
-// command is a program to be run on the machine.
-func (m *machine) command(program string, args ...string) *exec.Cmd {
-	return exec.Command("ip", append([]string{"netns", "exec", m.space, program}, args...)...)
-}
+// launcher is a command that runs on the machine what follows it.
+func (m *machine) launcher() []string { return []string{"ip", "netns", "exec", m.space} }

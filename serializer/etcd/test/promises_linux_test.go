@@ -2,12 +2,11 @@ package test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -16,41 +15,40 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 func TestMain(m *testing.M) {
-	testlease.HoldIfAsked(openAs(etcd.Options{}))
-	wait.InParallel()
-	testetcd.Main(m)
+	testetcd.ServeIfAsked()
+	testlease.Main(m, openAs(etcd.Options{}))
 }
 
-// openAs opens stores with a login.
+// openAs opens stores with a login. The address may be several, separated by commas.
 func openAs(o etcd.Options) testlease.Open {
 	return func(address string, ttl time.Duration) (serializer.Store, error) {
-		o.Endpoints, o.TTL = []string{"http://" + address}, ttl
+		o.Endpoints, o.TTL = strings.Split("http://"+strings.ReplaceAll(address, ",", ",http://"), ","), ttl
 		return etcd.Open(o)
 	}
 }
 
 // server is a cluster of one, as the tests of promises need it.
 type server struct {
-	*standalone
+	*testetcd.Server
 	boss *operator
 }
 
-func startServer(t testing.TB, more ...string) server {
-	s := startStandalone(t.(*testing.T), "etcd", append(more, "--bcrypt-cost", "4")...)
-	return server{s, &operator{t.(*testing.T), []string{s.URL}}}
+func startServer(t testing.TB, flags ...string) server {
+	s := testetcd.Start(t, testetcd.Debian, flags...)
+	return server{s, &operator{t, []string{s.URL}}}
 }
 
 func (s server) Address() string { return strings.TrimPrefix(s.URL, "http://") }
-func (s server) Kill()           { s.process.kill() }
-func (s server) Freeze()         { s.process.signal(s.boss.t, syscall.SIGSTOP) }
-func (s server) Thaw()           { s.process.signal(s.boss.t, syscall.SIGCONT) }
+func (s server) Freeze()         { s.Signal(syscall.SIGSTOP) }
+func (s server) Thaw()           { s.Signal(syscall.SIGCONT) }
 
 func (s server) Run() {
-	s.process.start(s.boss.t)
-	s.waitReady(s.boss.t)
+	s.Server.Run()
+	s.AwaitAnswer()
 }
 
 func (s server) Tickets() (n int) {
@@ -64,29 +62,6 @@ func (s server) Tickets() (n int) {
 	return n
 }
 
-// made counts the tickets that were ever made, and not compacted away.
-func (s server) made() (n int) {
-	s.boss.do(func(ctx context.Context, c *clientv3.Client) error {
-		now, err := c.Get(ctx, "x")
-		if err != nil {
-			return err
-		}
-		history := c.Watch(ctx, etcd.DefaultNamespace, clientv3.WithPrefix(), clientv3.WithRev(1), clientv3.WithProgressNotify())
-		for more := range history {
-			for _, event := range more.Events {
-				if event.IsCreate() && strings.HasPrefix(string(event.Kv.Key), etcd.DefaultNamespace+testlease.Queue+"/") {
-					n++
-				}
-			}
-			if more.Header.Revision >= now.Header.Revision {
-				break
-			}
-		}
-		return nil
-	})
-	return n
-}
-
 func TestPromises(t *testing.T) {
 	do := func(c change) func(server) { return func(s server) { s.boss.do(c) } }
 	orderly, logout := openAs(etcd.Options{Username: "orderly", Password: "secret"}), func(ctx context.Context, c *clientv3.Client) error {
@@ -96,7 +71,7 @@ func TestPromises(t *testing.T) {
 		return testlease.Elsewhere[server]{
 			Found: "key orderly/!history is missing or another one",
 			Prepare: func(t *testing.T, s server, link *testrelay.Relay) (move, back func()) {
-				other := server{standalone: &standalone{Member: testetcd.Start(t)}}
+				other := server{Server: testetcd.Start(t, testetcd.Own)}
 				if used {
 					testlease.EnterSoon(t, open(t, etcd.Options{}, other.URL))
 				}
@@ -105,7 +80,7 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	testlease.Promises[server]{
-		TTL: 3 * time.Second, Start: startServer, Open: openAs(etcd.Options{}), Made: server.made, EvictionWaits: true,
+		TTL: 3 * time.Second, Start: startServer, Open: openAs(etcd.Options{}), EvictionWaits: true,
 		Kept: map[string]testlease.Fault[server]{
 			"compaction, connections cut": {TTL: time.Minute, Do: func(_ *testing.T, s server, links []*testrelay.Relay) {
 				for range 20 {
@@ -126,4 +101,41 @@ func TestPromises(t *testing.T) {
 		},
 		Elsewhere: map[string]testlease.Elsewhere[server]{"an empty cluster": elsewhere(false), "a cluster of others": elsewhere(true)},
 	}.Run(t)
+}
+
+// trio is three members, of which those that do not lead may fall silent: the next leader would begin
+// all leases anew.
+type trio struct {
+	server
+	endpoints []string
+	silent    []*testetcd.Server
+}
+
+// Address is all of theirs.
+func (s *trio) Address() string {
+	return strings.ReplaceAll(strings.Join(s.endpoints, ","), "http://", "")
+}
+
+func (s *trio) Freeze() { s.signal(syscall.SIGSTOP) }
+
+// Thaw waits until the members have a leader.
+func (s *trio) Thaw() {
+	s.signal(syscall.SIGCONT)
+	s.AwaitAnswer()
+}
+
+func (s *trio) signal(signal syscall.Signal) {
+	for _, m := range s.silent {
+		m.Signal(signal)
+	}
+}
+
+// Two of three members are silent.
+func TestMajoritySilent(t *testing.T) {
+	testlease.Promises[*trio]{TTL: 4 * time.Second, Open: openAs(etcd.Options{}), Start: func(t testing.TB, _ ...string) *trio {
+		members, endpoints := startTrio(t, testetcd.Own)
+		wait.Until(t, "a member leads", func() bool { return slices.ContainsFunc(members, (*testetcd.Server).Leads) })
+		silent := slices.DeleteFunc(slices.Clone(members), (*testetcd.Server).Leads)
+		return &trio{server: server{Server: members[0]}, endpoints: endpoints, silent: silent}
+	}}.ServerSilent(t)
 }

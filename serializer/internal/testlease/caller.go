@@ -2,13 +2,10 @@
 package testlease
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
-	"log/slog"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,39 +30,17 @@ func Must(t testing.TB, err error) {
 // Second drops an answer of which only the error is of interest.
 func Second[T any](_ T, err error) error { return err }
 
-// Engine is what a process has: an engine on its own store.
-type Engine struct {
-	*serializer.Engine
-	lost atomic.Int64
-}
-
-// NewEngine makes an engine, and closes it at the end of the test. It does not wait for a server.
-func NewEngine(t testing.TB, store serializer.Store) *Engine {
-	e := new(Engine)
-	e.Engine = serializer.New(store, serializer.Options{Log: slog.New(slog.NewTextHandler(e, nil))})
+// NewEngine makes an engine on a store, as a process does, and closes it at the end of the test. It does
+// not wait for a server.
+func NewEngine(t testing.TB, store serializer.Store) *serializer.Engine {
+	e := serializer.New(store, serializer.Options{})
 	t.Cleanup(func() { _ = e.Close() })
 	return e
 }
 
-// Write reads the engine's log.
-func (e *Engine) Write(line []byte) (int, error) {
-	if bytes.Contains(line, []byte("the claim on the queues was lost")) {
-		e.lost.Add(1)
-	}
-	return len(line), nil
-}
-
-// Lost counts the leases that were lost.
-func Lost(engines ...*Engine) (n int64) {
-	for _, e := range engines {
-		n += e.lost.Load()
-	}
-	return n
-}
-
 // Ready waits until the engine has a lease. On a busy machine, a server may be so slow that the first
 // attempt fails; until the next one, arrivals are refused.
-func (e *Engine) Ready(t testing.TB) *Engine {
+func Ready(t testing.TB, e *serializer.Engine) *serializer.Engine {
 	t.Helper()
 	wait.Eventually(t, "the engine has a lease", func() error { return Second(e.Queues(t.Context())) })
 	return e
@@ -86,7 +61,7 @@ type Caller struct {
 }
 
 // Arrive starts an arrival.
-func Arrive(e *Engine, a serializer.Arrival) *Caller {
+func Arrive(e *serializer.Engine, a serializer.Arrival) *Caller {
 	c := &Caller{over: make(chan struct{}), Revoked: make(chan error, 1)}
 	revoke := a.Revoke
 	a.Revoke = func(err error) {
@@ -103,15 +78,10 @@ func Arrive(e *Engine, a serializer.Arrival) *Caller {
 	return c
 }
 
-// Join starts an arrival, and returns once it has a ticket.
-func Join(t testing.TB, e *Engine) *Caller {
+// Join starts an arrival, and returns once it has a ticket. The default comes to [Queue].
+func Join(t testing.TB, e *serializer.Engine, as ...serializer.Arrival) *Caller {
 	t.Helper()
-	return JoinAs(t, e, Arrival(Queue, wait.Patience))
-}
-
-// JoinAs is [Join] for any arrival.
-func JoinAs(t testing.TB, e *Engine, a serializer.Arrival) *Caller {
-	t.Helper()
+	a := append(as, Arrival(Queue, wait.Patience))[0]
 	count := func() int {
 		inside, waiting := e.Count(a.Queue)
 		return inside + waiting
@@ -121,22 +91,16 @@ func JoinAs(t testing.TB, e *Engine, a serializer.Arrival) *Caller {
 	return c
 }
 
-// Enter waits for a turn.
-func Enter(t testing.TB, e *Engine) *Caller {
+// Enter waits for a turn. The default is as with [Join].
+func Enter(t testing.TB, e *serializer.Engine, as ...serializer.Arrival) *Caller {
 	t.Helper()
-	return EnterAs(t, e, Arrival(Queue, wait.Patience))
-}
-
-// EnterAs is [Enter] for any arrival.
-func EnterAs(t testing.TB, e *Engine, a serializer.Arrival) *Caller {
-	t.Helper()
-	c := Arrive(e, a)
+	c := Arrive(e, append(as, Arrival(Queue, wait.Patience))[0])
 	c.Wait(t)
 	return c
 }
 
 // EnterSoon enters as soon as that is possible, leaves, and returns the token.
-func EnterSoon(t testing.TB, e *Engine) (token uint64) {
+func EnterSoon(t testing.TB, e *serializer.Engine) (token uint64) {
 	t.Helper()
 	wait.Eventually(t, "arrivals enter", func() error {
 		c := Arrive(e, Arrival(Queue, 10*time.Second))
@@ -207,7 +171,7 @@ func (c *Caller) WantHeld(t testing.TB) {
 }
 
 // WantRefused waits until arrivals are refused because of storage, with a text.
-func WantRefused(t testing.TB, e *Engine, text string) {
+func WantRefused(t testing.TB, e *serializer.Engine, text string) {
 	t.Helper()
 	last := ""
 	wait.Eventually(t, "arrivals are refused with "+text, func() error {

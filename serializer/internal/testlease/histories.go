@@ -1,12 +1,8 @@
 package testlease
 
 import (
-	"context"
 	"flag"
 	"fmt"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +15,7 @@ var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at le
 // judges what they have seen. No process is stopped, so two must never be inside at once.
 type Histories struct {
 	TTL     time.Duration
-	Engines []*Engine // one a process
+	Engines []*serializer.Engine // one a process
 
 	// Faults are what happens to the servers and to the links, each once in a round.
 	Faults func() map[string]func()
@@ -35,10 +31,10 @@ type Histories struct {
 // Run goes on for as long as the flag -for says.
 func (h Histories) Run(t *testing.T) {
 	t.Helper()
-	rounds, total, stalled, excused, refused, seen := 0, 0, 0, 0, new(atomic.Int64), make(map[string]int)
+	rounds, total, stalled, excused, refused, seen := 0, 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
-		history := NewHistory()
-		stall := h.round(history, refused, seen)
+		history, refusals, stall := h.round(seen)
+		refused += refusals
 		total += history.Len()
 		excuse := h.Excused != nil && h.Excused()
 		if stall > h.TTL/10 {
@@ -53,7 +49,7 @@ func (h Histories) Run(t *testing.T) {
 		}
 	}
 	t.Logf("%d turns in %d rounds, %d refused, faults %v; %d rounds not judged, because this process did not run for %s; %d rounds with two inside, by the server",
-		total, rounds, refused.Load(), seen, stalled, h.TTL/10, excused)
+		total, rounds, refused, seen, stalled, h.TTL/10, excused)
 	if total < 50 {
 		t.Errorf("only %d turns: the test shows nothing", total)
 	}
@@ -61,28 +57,13 @@ func (h Histories) Run(t *testing.T) {
 
 // round runs the clients while each fault happens once. It returns the longest time for which this
 // process did not run.
-func (h Histories) round(history *History, refused *atomic.Int64, seen map[string]int) (stall time.Duration) {
-	stop := make(chan struct{})
-	var group sync.WaitGroup
-	group.Go(func() { stall = longestStall(stop) })
-	clients := func(history *History, refused *atomic.Int64, e *Engine, queue string, numbers ...int) {
-		for _, client := range numbers {
-			group.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						takeTurn(history, refused, e, queue, client)
-					}
-				}
-			})
-		}
-	}
+func (h Histories) round(seen map[string]int) (history *History, refused int, stall time.Duration) {
+	over, stalled := make(chan struct{}), make(chan time.Duration)
+	go func() { stalled <- longestStall(over) }()
+	all, alone := Come(Queue, 2, h.Engines...), []*Clients(nil)
 	for i, e := range h.Engines {
-		clients(history, refused, e, Queue, 2*i, 2*i+1)
 		// Turns of a queue with one process pass on and end also while it gets no answers.
-		clients(NewHistory(), new(atomic.Int64), e, fmt.Sprintf("b%d_", i), 0, 1, 2)
+		alone = append(alone, Come(fmt.Sprintf("b%d_", i), 3, e))
 	}
 	for name, fault := range h.Faults() {
 		seen[name]++
@@ -93,34 +74,21 @@ func (h Histories) round(history *History, refused *atomic.Int64, seen map[strin
 			h.Rest()
 		}
 	}
-	close(stop)
-	group.Wait()
-	return stall
-}
-
-// takeTurn enters and leaves. The hold ends when its turn is revoked.
-func takeTurn(history *History, refused *atomic.Int64, e *Engine, queue string, client int) {
-	hold := history.Asks(client)
-	end := func() { history.Leave(hold) }
-	turn, err := e.Enter(context.Background(), serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Revoke: func(error) { end() }})
-	if err != nil {
-		refused.Add(1)
-		time.Sleep(50 * time.Millisecond)
-		return
+	refused = len(all.End())
+	for _, clients := range alone {
+		clients.End()
 	}
-	history.Enter(hold, turn.Token())
-	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-	end()
-	turn.Leave()
+	close(over)
+	return all.History, refused, <-stalled
 }
 
 // longestStall watches for times in which nothing here runs.
-func longestStall(stop <-chan struct{}) (stall time.Duration) {
+func longestStall(over <-chan struct{}) (stall time.Duration) {
 	const tick = 10 * time.Millisecond
 	for {
 		before := time.Now()
 		select {
-		case <-stop:
+		case <-over:
 			return stall
 		case <-time.After(tick):
 			stall = max(stall, time.Since(before)-tick)

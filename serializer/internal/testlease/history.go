@@ -59,6 +59,28 @@ func (h *History) Len() int {
 	return len(h.holds)
 }
 
+// First is the least token; 0 if there was no hold.
+func (h *History) First() (token uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, hold := range h.holds {
+		if token == 0 || hold.Token < token {
+			token = hold.Token
+		}
+	}
+	return token
+}
+
+// gaps are the times between one hold and the next.
+func (h *History) gaps() (gaps []time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, hold := range h.holds[1:] {
+		gaps = append(gaps, hold.Came-h.holds[i].Went)
+	}
+	return gaps
+}
+
 // Judge looks for moments at which the turns can have begun and ended so that at most one was
 // inside, in the order of tokens. A turn begins between the request and the arrival behind the
 // queue, and ends at any time after its hold. The earliest moment for each is the best for all

@@ -1,16 +1,15 @@
 package testlease
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -24,18 +23,15 @@ type Open func(address string, ttl time.Duration) (serializer.Store, error)
 
 // Main runs a package's tests, or a process that is inside, and exits.
 func Main(m *testing.M, open Open) {
-	HoldIfAsked(open)
+	if address, ttl, asked := strings.Cut(os.Getenv(holderVariable), " "); asked {
+		hold(open, address, ttl)
+	}
 	wait.InParallel()
 	os.Exit(m.Run())
 }
 
-// HoldIfAsked makes this program a process that is inside, and that says when its turn is revoked, if
-// that is what a test has started it for.
-func HoldIfAsked(open Open) {
-	address, text, asked := strings.Cut(os.Getenv(holderVariable), " ")
-	if !asked {
-		return
-	}
+// hold is inside, and says when its turn is revoked.
+func hold(open Open, address, text string) {
 	ttl, _ := time.ParseDuration(text) // written below
 	store, err := open(address, ttl)
 	if err != nil {
@@ -49,32 +45,12 @@ func HoldIfAsked(open Open) {
 	select {}
 }
 
-// holder is a process that is inside.
-type holder struct {
-	*exec.Cmd
-	says *bufio.Scanner
-}
-
-func startHolder(t *testing.T, address string, ttl time.Duration) holder {
+// startHolder starts a process, and waits until it is inside.
+func startHolder(t *testing.T, address string, ttl time.Duration) *testprocess.Process {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holderVariable+"="+address+" "+ttl.String())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	out, err := cmd.StdoutPipe()
-	Must(t, err)
-	Must(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	h := holder{cmd, bufio.NewScanner(out)}
-	h.wantSays(t, "inside <nil>")
-	return h
-}
-
-func (h holder) wantSays(t *testing.T, text string) {
-	t.Helper()
-	if !h.says.Scan() || !strings.Contains(h.says.Text(), text) {
-		t.Fatalf("the process says %q; expected %q", h.says.Text(), text)
-	}
+	holder := testprocess.Start(t, cmd)
+	holder.AwaitText("inside <nil>")
+	return holder
 }

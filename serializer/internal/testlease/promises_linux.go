@@ -30,7 +30,6 @@ type Promises[S Server] struct {
 	TTL   time.Duration
 	Start func(t testing.TB, settings ...string) S
 	Open  Open
-	Made  func(S) int // tickets, in all its time; nil where the server does not count them
 
 	Saving    []string                // settings with which a server keeps all that it acknowledges
 	Kept      map[string]Fault[S]     // costs nobody a turn or a place
@@ -75,7 +74,7 @@ type Elsewhere[S Server] struct {
 // Run runs all tests.
 func (p Promises[S]) Run(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
-		"process stops": p.processStops, "cut off": p.cutOff, "server frozen": p.serverFrozen,
+		"process stops": p.processStops, "cut off": p.cutOff, "server silent": p.ServerSilent,
 		"server killed": p.serverKilled, "kept": p.kept,
 		"lost": p.lost, "right lost": p.rightLost, "elsewhere": p.elsewhere, "evicted": p.evicted, "answers lost": p.answersLost,
 	} {
@@ -87,7 +86,7 @@ func (p Promises[S]) Run(t *testing.T) {
 }
 
 // engine makes one that lets arrivals in.
-func (p Promises[S]) engine(t testing.TB, address string, ttl time.Duration) *Engine {
+func (p Promises[S]) engine(t testing.TB, address string, ttl time.Duration) *serializer.Engine {
 	t.Helper()
 	store, err := p.Open(address, ttl)
 	Must(t, err)
@@ -134,11 +133,11 @@ func (p Promises[S]) processStops(t *testing.T) {
 		next := Join(t, e)
 		link.Slow(stop.delay)
 		stopped := time.Now()
-		Must(t, holder.Process.Signal(stop.signal))
+		holder.Signal(stop.signal)
 		next.LeaveWithin(t, stopped, p.TTL+2*time.Second)
 		if stop.signal == syscall.SIGSTOP {
-			Must(t, holder.Process.Signal(syscall.SIGCONT))
-			holder.wantSays(t, "revoked")
+			holder.Signal(syscall.SIGCONT)
+			holder.AwaitText("revoked")
 		}
 	})
 }
@@ -167,7 +166,7 @@ func (p Promises[S]) cutOff(t *testing.T) {
 				t.Error("the server has ended the lease before the process gave it up")
 			}
 		}
-		holder := EnterAs(t, away, a)
+		holder := Enter(t, away, a)
 		waiting := Join(t, away)
 		next = Join(t, other)
 		since := time.Now()
@@ -195,28 +194,49 @@ func (p Promises[S]) cutOff(t *testing.T) {
 	})
 }
 
-// The server stands still for longer than the lease. The holder is revoked in time, nobody enters
-// meanwhile, and then all goes on.
-func (p Promises[S]) serverFrozen(t *testing.T) {
-	s := p.Start(t)
-	engines := []*Engine{p.engine(t, s.Address(), p.TTL), p.engine(t, s.Address(), p.TTL)}
-	holder, waiter := Enter(t, engines[0]), Join(t, engines[1])
-	frozen := time.Now()
-	s.Freeze()
-	_ = holder.WantRevoked(t, serializer.ErrLost)
-	if took := time.Since(frozen); took > p.TTL {
-		t.Errorf("revoked after %s", took)
-	}
-	if waiter.End(t) == nil {
-		t.Error("the waiter has entered")
-	}
-	time.Sleep(time.Until(frozen.Add(p.TTL + time.Second)))
-	holder.Turn.Leave()
-	s.Thaw()
-	token := holder.Turn.Token()
-	for _, e := range engines {
-		token = WantGreater(t, EnterSoon(t, e), token)
-	}
+// ServerSilent has the server stand still for longer than three leases. The holder is revoked in time,
+// nobody enters meanwhile, and soon after the end, clients of all processes enter again. Bug: the lease of
+// a process that had left stayed for more than two times to live, and the process itself waited for its
+// end: another one.
+func (p Promises[S]) ServerSilent(t *testing.T) {
+	each(t, map[string]int{"one process": 1, "three": 3}, func(t *testing.T, processes int) {
+		s, engines, silence := p.Start(t), []*serializer.Engine(nil), 3*p.TTL+2*time.Second
+		if *Long {
+			silence = 40 * time.Second
+		}
+		for range processes {
+			engines = append(engines, p.engine(t, s.Address(), p.TTL))
+		}
+		holder, waiter := Enter(t, engines[0]), Join(t, engines[processes-1])
+		frozen := time.Now()
+		s.Freeze()
+		_ = holder.WantRevoked(t, serializer.ErrLost)
+		if took := time.Since(frozen); took > p.TTL {
+			t.Errorf("revoked after %s", took)
+		}
+		if waiter.End(t) == nil {
+			t.Error("the waiter has entered")
+		}
+		holder.Turn.Leave()
+		clients := Come(Queue, 1, engines...)
+		time.Sleep(time.Until(frozen.Add(silence)))
+		if n := clients.Len(); n > 0 {
+			t.Errorf("%d have entered without a server", n)
+		}
+		s.Thaw()
+		thawed := time.Now()
+		wait.Until(t, "somebody enters", func() bool { return clients.Len() > 0 })
+		took := time.Since(thawed)
+		t.Logf("silent for %s: the next one enters after %.2f s", silence, took.Seconds())
+		if took > 2*time.Second {
+			t.Errorf("the next one enters %s after the server is back", took)
+		}
+		for _, e := range engines {
+			WantGreater(t, EnterSoon(t, e), holder.Turn.Token())
+		}
+		clients.End()
+		Must(t, clients.Judge())
+	})
 }
 
 // While the server is down, nobody enters or gets a ticket. Once it is back, all go on where they were.
@@ -244,7 +264,7 @@ func (p Promises[S]) kept(t *testing.T) {
 		ttl := max(fault.TTL, p.TTL)
 		s := p.Start(t, fault.Settings...)
 		links := []*testrelay.Relay{testrelay.Start(t, s.Address()), testrelay.Start(t, s.Address())}
-		engines := []*Engine{p.engine(t, links[0].Addr, ttl), p.engine(t, links[1].Addr, ttl)}
+		engines := []*serializer.Engine{p.engine(t, links[0].Addr, ttl), p.engine(t, links[1].Addr, ttl)}
 		holder, waiter := Enter(t, engines[0]), Join(t, engines[1])
 		fault.Do(t, s, links)
 		holder.Turn.Leave()
@@ -252,9 +272,6 @@ func (p Promises[S]) kept(t *testing.T) {
 		waiter.Turn.Leave()
 		holder.WantHeld(t)
 		waiter.WantHeld(t)
-		if Lost(engines...) > 0 {
-			t.Error("a lease is lost")
-		}
 		WantGreater(t, EnterSoon(t, engines[0]), WantGreater(t, token, holder.Turn.Token()))
 		waitUntilEmpty(t, s)
 	})
@@ -398,11 +415,6 @@ func (p Promises[S]) answersLost(t *testing.T) {
 	s := p.Start(t)
 	link := testrelay.Start(t, s.Address())
 	e := p.engine(t, link.Addr, 4*p.TTL)
-	made := func() int { return 0 }
-	if p.Made != nil {
-		made = func() int { return p.Made(s) }
-	}
-	before := made()
 	for i := range 5 {
 		waitUntilEmpty(t, s)
 		link.Hold(true)
@@ -425,11 +437,4 @@ func (p Promises[S]) answersLost(t *testing.T) {
 		c.Turn.Leave()
 	}
 	waitUntilEmpty(t, s)
-	// A repetition in flight may make one more, which is deleted at once.
-	if n := made() - before; n > 6 {
-		t.Errorf("%d tickets were made for 5 arrivals", n)
-	}
-	if Lost(e) > 0 {
-		t.Error("the lease is lost")
-	}
 }

@@ -21,10 +21,9 @@ type Relay struct {
 	Most   int           // the longest message that comes through, in bytes; 0 is any
 	Delay  time.Duration // of answers
 
-	Loses   string // the answer to the next request with this text is lost, with the connection
-	Deafens string // with the next request with this text, the link becomes deaf
-	Counts  string // requests with this text are counted
-	Count   int
+	// Asked is called with each request, may change the faults, and reports whether the answer gets lost,
+	// with the connection. Nil loses nothing.
+	Asked func(request []byte) (loses bool)
 
 	listener net.Listener
 	mu       sync.Mutex
@@ -67,8 +66,16 @@ func (r *Relay) Hold(held bool) { r.Set(func() { r.Deaf = held }) }
 // Slow delays answers.
 func (r *Relay) Slow(delay time.Duration) { r.Set(func() { r.Delay = delay }) }
 
-// Lose has the answer to the next request with a text get lost.
-func (r *Relay) Lose(text string) { r.Set(func() { r.Loses = text }) }
+// Lose has the answer to the next request with a text get lost. It returns whether that has come.
+func (r *Relay) Lose(text string) (lost func() bool) {
+	asked := new(atomic.Bool)
+	r.Set(func() {
+		r.Asked = func(request []byte) bool {
+			return bytes.Contains(request, []byte(text)) && !asked.Swap(true)
+		}
+	})
+	return asked.Load
+}
 
 // Cut closes all connections.
 func (r *Relay) Cut() {
@@ -156,15 +163,7 @@ func (r *Relay) pass(p packet, answer bool, lost *atomic.Bool) bool {
 	for r.Parted || answer && r.Deaf || r.Most > 0 && len(p.data) > r.Most {
 		r.changed.Wait()
 	}
-	has := func(text string) bool { return !answer && text != "" && bytes.Contains(p.data, []byte(text)) }
-	if has(r.Counts) {
-		r.Count++
-	}
-	if has(r.Deafens) {
-		r.Deaf, r.Deafens = true, ""
-	}
-	if has(r.Loses) {
-		r.Loses = ""
+	if !answer && r.Asked != nil && r.Asked(p.data) {
 		lost.Store(true)
 	}
 	delay := r.Delay

@@ -7,7 +7,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -18,7 +17,7 @@ import (
 // namespace have nothing to do with them.
 func TestStoreConforms(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	defer testlease.Enter(t, open(t, etcd.Options{Namespace: "other/"}, m.URL)).Turn.Leave()
 	spaces := 0
 	storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
@@ -32,27 +31,16 @@ func TestStoreConforms(t *testing.T) {
 	})
 }
 
-// In a long queue on two machines, nobody is forgotten and the order holds. That includes
-// queues too long to be read anew each time, and an etcd that takes few operations in a
-// transaction: with two, it refuses a deletion that goes along with a ticket, and neither
-// of them is lost.
-func TestLongQueue(t *testing.T) {
+// In a long queue of several machines, nobody is forgotten and the order holds. That includes an etcd
+// that takes few operations in a transaction: with two, it refuses a deletion that goes along with a
+// ticket, and neither of them is lost.
+func TestCrowd(t *testing.T) {
 	t.Parallel()
-	for _, operations := range []uint{128, 8, 2} {
-		t.Run(fmt.Sprintf("%d operations in a transaction", operations), func(t *testing.T) {
+	for _, operations := range []string{"128", "8", "2"} {
+		t.Run(operations+" operations in a transaction", func(t *testing.T) {
 			t.Parallel()
-			m := testetcd.New(t)
-			m.Config.MaxTxnOps = operations
-			m.Start(t)
-			c, here, there := m.Client(t), open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
-			holder := testlease.Enter(t, here).Turn
-			var all crowd
-			all.comes(here, 200, 2, 0, 0)
-			all.comes(there, 200, 2, 0, 0)
-			wait.Until(t, "all have tickets", func() bool { return len(ticketsOf(t, c, "a_/")) == 401 })
-			holder.Leave()
-			all.wantOrder(t, 800)
-			waitUntilEmpty(t, c)
+			s := startServer(t, "--max-txn-ops", operations)
+			testlease.Crowd(t, func() *serializer.Engine { return open(t, etcd.Options{}, s.URL) }, s.Tickets, 400)
 		})
 	}
 }
@@ -61,7 +49,7 @@ func TestLongQueue(t *testing.T) {
 // new ticket first. etcd commits in rounds, so the next process waited for two of them.
 func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c, e := m.Client(t), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	revision := func() int64 {
 		answer, err := c.Get(t.Context(), "x")
@@ -81,4 +69,9 @@ func TestLeavingAndComingAgainIsOneWrite(t *testing.T) {
 	}
 	turn.Leave()
 	waitUntilEmpty(t, c)
+}
+
+func BenchmarkHandOver(b *testing.B) {
+	m := testetcd.Start(b, testetcd.Own)
+	testlease.HandOver(b, func() *serializer.Engine { return open(b, etcd.Options{}, m.URL) })
 }

@@ -1,4 +1,4 @@
-package testcaddy
+package testprocess
 
 import (
 	"encoding/json"

@@ -1,4 +1,5 @@
-package testcaddy
+// Package testprocess runs programs for tests, until the test ends.
+package testprocess
 
 import (
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Process is a program that a test has started: a Caddy, or another one.
+// Process is a program that a test has started.
 type Process struct {
 	PID   int
 	Log   *Log          // its output
@@ -22,9 +23,9 @@ type Process struct {
 	cmd *exec.Cmd
 }
 
-// StartProcess runs a command until the end of the test. If the system supports it, the
-// command ends even if the test is killed. Data races that it reports fail the test.
-func StartProcess(t testing.TB, cmd *exec.Cmd) *Process {
+// Start runs a command until the end of the test. If the system supports it, the command ends even if
+// the test is killed. Data races that it reports fail the test.
+func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{Log: new(Log), Ended: make(chan struct{}), t: t, cmd: cmd}
 	cmd.Stdout, cmd.Stderr = p.Log, p.Log
@@ -68,6 +69,20 @@ func (p *Process) Signal(sig os.Signal) {
 	}
 }
 
+// Interrupt is [Process.End] by an interrupt.
+func (p *Process) Interrupt() {
+	p.t.Helper()
+	p.End(os.Interrupt)
+}
+
+// End ends the process by a signal, if it still runs, and waits for that. A server that can handle the
+// signal leaves no children behind.
+func (p *Process) End(sig os.Signal) {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(sig) // it may have ended
+	p.AwaitEnd()
+}
+
 // AwaitEnd waits for the process to end by itself.
 func (p *Process) AwaitEnd() {
 	p.t.Helper()
@@ -85,13 +100,13 @@ func (p *Process) AwaitText(text string) {
 		if strings.Contains(p.Log.String(), text) {
 			return true
 		}
-		p.wantRunning()
+		p.WantRunning()
 		return false
 	})
 }
 
-// wantRunning fails the test if the process has ended.
-func (p *Process) wantRunning() {
+// WantRunning fails the test if the process has ended.
+func (p *Process) WantRunning() {
 	p.t.Helper()
 	select {
 	case <-p.Ended:

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -15,7 +16,7 @@ import (
 
 // loseAnswer starts an arrival over a link. etcd makes its ticket, so that there are that
 // many, and the answer is lost.
-func loseAnswer(t *testing.T, e *testlease.Engine, link link, c *clientv3.Client, tickets int, meanwhile func()) *testlease.Caller {
+func loseAnswer(t *testing.T, e *serializer.Engine, link link, c *clientv3.Client, tickets int, meanwhile func()) *testlease.Caller {
 	t.Helper()
 	link.Hold(true)
 	done := testlease.Arrive(e, arrival("a_"))
@@ -30,7 +31,7 @@ func loseAnswer(t *testing.T, e *testlease.Engine, link link, c *clientv3.Client
 // next one enters, the ticket is not taken twice, and no key stays.
 func TestLostAnswerToDeletionAndTicket(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c, link := m.Client(t), startLink(t, m.URL)
 	here, there := open(t, etcd.Options{TTL: time.Minute}, link.url()), open(t, etcd.Options{TTL: time.Minute}, m.URL)
 	turn := testlease.Enter(t, here).Turn
@@ -50,7 +51,7 @@ func TestLostAnswerToDeletionAndTicket(t *testing.T) {
 // timeout.
 func TestStrayOfSilentMember(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c := m.Client(t)
 	links := []link{startLink(t, m.URL), startLink(t, m.URL)}
 	here := open(t, etcd.Options{TTL: time.Minute}, links[0].url(), links[1].url())

@@ -20,7 +20,7 @@ import (
 
 // operator is somebody with all rights, on a cluster that demands a login.
 type operator struct {
-	t         *testing.T
+	t         testing.TB
 	endpoints []string
 }
 
@@ -50,7 +50,7 @@ func demandingLogin(ctx context.Context, c *clientv3.Client) error {
 	return testetcd.DemandLogin(ctx, c, etcd.DefaultNamespace)
 }
 
-func demandLogin(t *testing.T, endpoints ...string) *operator {
+func demandLogin(t testing.TB, endpoints ...string) *operator {
 	t.Helper()
 	o := &operator{t, endpoints}
 	o.do(demandingLogin)
@@ -79,7 +79,7 @@ func password(text string) change {
 // no watch reaches its process.
 func TestHolderDeletedUnwatched(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c, link := m.Client(t), startLink(t, m.URL)
 	holder := testlease.Enter(t, open(t, etcd.Options{TTL: time.Minute}, link.url()))
 	defer holder.Turn.Leave()
@@ -90,11 +90,24 @@ func TestHolderDeletedUnwatched(t *testing.T) {
 	holder.WantRevoked(t, serializer.ErrLost)
 }
 
+// An operator revokes the lease.
+func TestLeaseRevoked(t *testing.T) {
+	t.Parallel()
+	m := testetcd.Start(t, testetcd.Own)
+	c, e := m.Client(t), open(t, etcd.Options{TTL: 4 * time.Second}, m.URL)
+	holder := testlease.Enter(t, e)
+	testlease.Must(t, testlease.Second(c.Revoke(t.Context(), testetcd.Leases(t, c)[0].ID)))
+	holder.WantRevoked(t, serializer.ErrLost)
+	holder.Turn.Leave()
+	testlease.EnterSoon(t, e)
+	waitUntilEmpty(t, c)
+}
+
 // Keys that an operator writes into the namespace must not stop a queue, unless
 // they look like tickets; those can be evicted.
 func TestOperatorsKeys(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c := m.Client(t)
 	here, there := open(t, etcd.Options{}, m.URL), open(t, etcd.Options{}, m.URL)
 	put := func(key, value string) {
@@ -137,7 +150,7 @@ func TestOperatorsKeys(t *testing.T) {
 				evict(t, there, queueOf(t, there, "a_"), 0)
 			}
 			waiter.Wait(t).Leave()
-			for _, e := range []*testlease.Engine{here, there} {
+			for _, e := range []*serializer.Engine{here, there} {
 				testlease.EnterSoon(t, e)
 			}
 			del("orderly/nonsense")

@@ -3,29 +3,18 @@
 package test
 
 import (
-	"fmt"
+	"os"
 	"testing"
-
-	clientv3 "go.etcd.io/etcd/client/v3"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
 // The test binary is Caddy as well; see package testcaddy.
 func init() { testcaddy.RunIfCaddy() }
 
-func TestMain(m *testing.M) { testetcd.Main(m) }
-
-// awaitLeases waits until etcd has a number of leases.
-func awaitLeases(t *testing.T, c *clientv3.Client, want int) {
-	t.Helper()
-	wait.Eventually(t, fmt.Sprintf("there are %d leases", want), func() error {
-		if n := len(testetcd.Leases(t, c)); n != want {
-			return fmt.Errorf("there are %d", n)
-		}
-		return nil
-	})
+func TestMain(m *testing.M) {
+	testetcd.ServeIfAsked()
+	os.Exit(m.Run())
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,8 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/testtls"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	caddyetcd "github.com/orderly-http/caddy-orderly/modules/etcd"
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
@@ -23,37 +24,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 )
 
-// startTLS runs a member with a certificate of a that is only for the name etcd.example. If
-// it is strict, it demands a client certificate and a login.
-func startTLS(t *testing.T, a *authority, strict bool) *testetcd.Member {
-	t.Helper()
-	m := testetcd.New(t)
-	m.Config.BcryptCost = 4
-	m.Config.ListenClientUrls[0].Scheme, m.Config.AdvertiseClientUrls[0].Scheme = "https", "https"
-	m.Config.ClientTLSInfo = transport.TLSInfo{
-		CertFile: a.file("member.pem"), KeyFile: a.file("member.key"),
-		// The member advertises its address, which its certificate does not contain.
-		SkipClientSANVerify: true,
-	}
-	if strict {
-		m.Config.ClientTLSInfo.TrustedCAFile, m.Config.ClientTLSInfo.ClientCertAuth = a.file("ca.pem"), true
-	}
-	m.URL = m.Config.ListenClientUrls[0].String()
-	m.Start(t)
-	if strict {
-		operator := transport.TLSInfo{CertFile: a.file("client.pem"), KeyFile: a.file("client.key"), InsecureSkipVerify: true}
-		var err error
-		if m.TLS, err = operator.ClientConfig(); err != nil {
-			t.Fatal(err)
-		}
-		demandLogin(t, m)
-	}
-	return m
-}
-
 // demandLogin makes a member demand a login, and grants only the rights that the engine
 // needs.
-func demandLogin(t *testing.T, m *testetcd.Member) {
+func demandLogin(t *testing.T, m *testetcd.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
@@ -82,14 +55,28 @@ func openModule(t *testing.T, module *caddyetcd.Engine) *serializer.Engine {
 // effect: the endpoint's name was checked instead.
 func TestConnectionFaults(t *testing.T) {
 	t.Parallel()
-	a, other := newAuthority(t), newAuthority(t)
-	usage := []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
-	a.issue(t, "member", &x509.Certificate{DNSNames: []string{"etcd.example"}, ExtKeyUsage: usage})
-	a.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
-	other.issue(t, "client", &x509.Certificate{ExtKeyUsage: usage})
-	plain, https, strict, login := testetcd.Start(t), startTLS(t, a, false), startTLS(t, a, true), testetcd.New(t)
-	login.Config.BcryptCost = 4
-	login.Start(t)
+	member, memberKey := testtls.SelfSigned(t, []string{"etcd.example"})
+	client, clientKey := testtls.SelfSigned(t, nil)
+	other, otherKey := testtls.SelfSigned(t, nil)
+	place := func() testetcd.Place {
+		p := testetcd.FreePlace(t)
+		p.URL = strings.Replace(p.URL, "http:", "https:", 1)
+		return p
+	}
+	tlsFlags := []string{"--cert-file", member, "--key-file", memberKey, "--enable-grpc-gateway=false"}
+	plain, login := testetcd.Start(t, testetcd.Own), testetcd.Start(t, testetcd.Own)
+	https := testetcd.Prepare(t, testetcd.Own, []testetcd.Place{place()}, tlsFlags...)[0]
+	strict := testetcd.Prepare(t, testetcd.Own, []testetcd.Place{place()}, append(tlsFlags, "--client-cert-auth", "--trusted-ca-file", client)...)[0]
+	operator, err := transport.TLSInfo{CertFile: client, KeyFile: clientKey, InsecureSkipVerify: true}.ClientConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range []*testetcd.Server{https, strict} {
+		m.TLS = operator
+		m.Run()
+		m.AwaitAnswer()
+	}
+	demandLogin(t, strict)
 	demandLogin(t, login)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -98,12 +85,10 @@ func TestConnectionFaults(t *testing.T) {
 	t.Cleanup(func() { silent.Close() })
 
 	trust := func(name string) *enginesettings.TLS {
-		return &enginesettings.TLS{CA: a.file("ca.pem"), ServerName: name}
+		return &enginesettings.TLS{CA: member, ServerName: name}
 	}
-	withCertificate := func(from *authority) *enginesettings.TLS {
-		tls := trust("etcd.example")
-		tls.Cert, tls.Key = from.file("client.pem"), from.file("client.key")
-		return tls
+	withCertificate := func(cert, key string) *enginesettings.TLS {
+		return &enginesettings.TLS{CA: member, ServerName: "etcd.example", Cert: cert, Key: key}
 	}
 	for _, test := range []struct {
 		name   string
@@ -118,16 +103,16 @@ func TestConnectionFaults(t *testing.T) {
 			[]string{"the member's certificate is not trusted", "x509: cannot validate certificate for 127.0.0.1"}},
 		{"unknown authority", caddyetcd.Engine{Endpoints: []string{https.URL}, Common: enginesettings.Common{TLS: &enginesettings.TLS{ServerName: "etcd.example"}}},
 			[]string{"the member's certificate is not trusted", "x509: certificate signed by unknown authority"}},
-		{"client certificate and login", caddyetcd.Engine{Endpoints: []string{strict.URL}, Common: enginesettings.Common{TLS: withCertificate(a), Username: "orderly", Password: "secret"}}, nil},
+		{"client certificate and login", caddyetcd.Engine{Endpoints: []string{strict.URL}, Common: enginesettings.Common{TLS: withCertificate(client, clientKey), Username: "orderly", Password: "secret"}}, nil},
 		{"no client certificate", caddyetcd.Engine{Endpoints: []string{strict.URL}, Common: enginesettings.Common{TLS: trust("etcd.example")}},
 			[]string{"the member demands a client certificate"}},
-		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.URL}, Common: enginesettings.Common{TLS: withCertificate(other)}},
+		{"client certificate of another authority", caddyetcd.Engine{Endpoints: []string{strict.URL}, Common: enginesettings.Common{TLS: withCertificate(other, otherKey)}},
 			[]string{"client certificate"}},
 		{"http where https is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(https.URL, "https:", "http:", 1)}},
 			[]string{"it may speak https, the endpoint says http"}},
 		{"https where http is spoken", caddyetcd.Engine{Endpoints: []string{strings.Replace(plain.URL, "http:", "https:", 1)}},
 			[]string{"speak http, the endpoint says https"}},
-		{"nobody there", caddyetcd.Engine{Endpoints: []string{"http://" + testetcd.FreeAddress(t)}}, []string{"nothing listens there", "connection refused"}},
+		{"nobody there", caddyetcd.Engine{Endpoints: []string{"http://" + testprocess.FreeAddr(t)}}, []string{"nothing listens there", "connection refused"}},
 		{"no such name", caddyetcd.Engine{Endpoints: []string{"http://etcd.invalid:2379"}}, []string{"the name", "etcd.invalid"}},
 		{"silence", caddyetcd.Engine{Endpoints: []string{"http://" + silent.Addr().String()}}, []string{"no member answered within"}},
 		{"login", caddyetcd.Engine{Endpoints: []string{login.URL}, Common: enginesettings.Common{Username: "orderly", Password: "secret"}}, nil},

@@ -3,8 +3,8 @@
 //
 //	go test ./...                                                # everything that this user may do
 //	go test -run TestFaults -v -timeout 30m . -long              # longer, with all faults
-//	go test -run TestHistories -v -timeout 60m . -for 30m        # histories of lock, token and register
-//	go test -run - -bench HandOver -timeout 20m .                # figures beside a put and beside concurrency.Mutex
+//	go test -run TestHistories -v -timeout 60m . -for 30m        # histories
+//	go test -run - -bench HandOver -timeout 20m .                # figures
 //
 // The tests of faults put members and processes into network namespaces, which
 // needs root and iproute2; without these, the tests are skipped. Some need the
@@ -20,25 +20,38 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
-
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
+	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
-// open makes an engine, as a process does, and waits until it has a lease.
-func open(t testing.TB, o etcd.Options, endpoints ...string) *testlease.Engine {
+// programs are those of etcd that differ in what they do to the engine.
+var programs = map[string]string{"etcd 3.4": testetcd.Debian, "etcd 3.7": testetcd.Own}
+
+// startTrio starts three members until the end of the test.
+func startTrio(t testing.TB, program string, flags ...string) (members []*testetcd.Server, endpoints []string) {
 	t.Helper()
-	return openAlone(t, o, endpoints...).Ready(t)
+	members = testetcd.Prepare(t, program, []testetcd.Place{testetcd.FreePlace(t), testetcd.FreePlace(t), testetcd.FreePlace(t)}, flags...)
+	for _, m := range members {
+		m.Run()
+		endpoints = append(endpoints, m.URL)
+	}
+	return members, endpoints
+}
+
+// open makes an engine, as a process does, and waits until it has a lease.
+func open(t testing.TB, o etcd.Options, endpoints ...string) *serializer.Engine {
+	t.Helper()
+	return testlease.Ready(t, openAlone(t, o, endpoints...))
 }
 
 // openAlone makes an engine, and does not wait for its cluster.
-func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *testlease.Engine {
+func openAlone(t testing.TB, o etcd.Options, endpoints ...string) *serializer.Engine {
 	t.Helper()
 	o.Endpoints = endpoints
 	store, err := etcd.Open(o)
@@ -59,7 +72,7 @@ func (l link) lead(url string) { l.Lead(strings.TrimPrefix(url, "http://")) }
 
 func arrival(queue string) serializer.Arrival { return testlease.Arrival(queue, 20*time.Second) }
 
-func queueOf(t testing.TB, e *testlease.Engine, queue string) serializer.QueueState {
+func queueOf(t testing.TB, e *serializer.Engine, queue string) serializer.QueueState {
 	t.Helper()
 	queues, err := e.Queues(context.Background())
 	testlease.Must(t, err)
@@ -72,7 +85,7 @@ func queueOf(t testing.TB, e *testlease.Engine, queue string) serializer.QueueSt
 }
 
 // evict has an engine evict the i-th ticket of a list.
-func evict(t testing.TB, e *testlease.Engine, q serializer.QueueState, i int) {
+func evict(t testing.TB, e *serializer.Engine, q serializer.QueueState, i int) {
 	t.Helper()
 	token, err := strconv.ParseUint(q.Tickets[i].Token, 10, 64)
 	testlease.Must(t, err)

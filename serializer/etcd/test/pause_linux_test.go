@@ -15,7 +15,7 @@ import (
 )
 
 // wantPaused tries to enter in vain.
-func wantPaused(t *testing.T, e *testlease.Engine, queue string) {
+func wantPaused(t *testing.T, e *serializer.Engine, queue string) {
 	t.Helper()
 	if _, err := e.Enter(t.Context(), testlease.Arrival(queue, time.Second)); !errors.Is(err, serializer.ErrTimeout) {
 		t.Fatalf("error %v; expected a timeout, for the queue is paused", err)
@@ -34,9 +34,9 @@ func TestPauseByAnotherClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m := testetcd.Start(t)
+			m := testetcd.Start(t, testetcd.Own)
 			e := open(t, etcd.Options{}, m.URL)
-			testlease.EnterAs(t, e, arrival("a")).Turn.Leave() // so that it watches pauses
+			testlease.Enter(t, e, arrival("a")).Turn.Leave() // so that it watches pauses
 			value := fmt.Sprintf(`{"until":%q,"for_ms":%d}`, time.Now().Add(c.off).Format(time.RFC3339Nano), c.length.Milliseconds())
 			testlease.Must(t, testlease.Second(m.Client(t).Put(t.Context(), etcd.DefaultNamespace+"!pause/a", value)))
 			paused := func() bool { return queueOf(t, e, "a").PausedUntil != nil }
@@ -44,7 +44,7 @@ func TestPauseByAnotherClock(t *testing.T) {
 			if c.length > time.Minute {
 				wantPaused(t, e, "a")
 			} else {
-				testlease.EnterAs(t, e, arrival("a")).Turn.Leave()
+				testlease.Enter(t, e, arrival("a")).Turn.Leave()
 			}
 			if paused() != (c.length > time.Minute) {
 				t.Errorf("paused: %t", paused())
@@ -58,25 +58,25 @@ func TestPauseByAnotherClock(t *testing.T) {
 // pause that it showed.
 func TestPauseBeforeStart(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	first := open(t, etcd.Options{}, m.URL)
 	testlease.Must(t, first.Pause(t.Context(), "a", time.Time{}))
-	testlease.EnterAs(t, first, arrival("b")).Turn.Leave()
+	testlease.Enter(t, first, arrival("b")).Turn.Leave()
 	testlease.Must(t, first.Close())
 	late := open(t, etcd.Options{}, m.URL)
 	for range 3 {
-		testlease.EnterAs(t, late, arrival("b")).Turn.Leave() // a watch of the pauses has begun by the end
+		testlease.Enter(t, late, arrival("b")).Turn.Leave() // a watch of the pauses has begun by the end
 		wantPaused(t, late, "a")
 	}
 	testlease.Must(t, late.Resume(t.Context(), "a"))
-	testlease.EnterAs(t, late, arrival("a")).Turn.Leave()
+	testlease.Enter(t, late, arrival("a")).Turn.Leave()
 }
 
 // etcd ends a pause whose process has gone, and the leases of pauses that were replaced or
 // ended are given back.
 func TestPauseLease(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Start(t)
+	m := testetcd.Start(t, testetcd.Own)
 	c := m.Client(t)
 	paused := func() bool {
 		found, err := c.Get(t.Context(), etcd.DefaultNamespace+"!pause/a")

@@ -1,0 +1,187 @@
+// Package testetcd runs members of etcd in separate processes, for tests.
+package testetcd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// Programs of etcd.
+const (
+	Own    = ""     // 3.7, which each test binary contains
+	Debian = "etcd" // of this system, 3.4
+)
+
+// mark in the environment makes a program that calls [ServeIfAsked] etcd itself.
+const mark = "ORDERLY_TEST_ETCD"
+
+// ServeIfAsked does not return if this process was started to be etcd. Otherwise, it silences etcd's
+// client, which logs the faults that tests cause to standard error. Call it in TestMain.
+func ServeIfAsked() {
+	if os.Getenv(mark) != "" {
+		etcdmain.Main(os.Args)
+	}
+	_ = os.Setenv("ETCD_CLIENT_DEBUG", "fatal") // fails for malformed names only
+}
+
+// Server is a member of a cluster.
+type Server struct {
+	*testprocess.Process // the one that runs, or has run last
+	Place
+
+	Dir string      // its data
+	TLS *tls.Config // of clients; nil for http
+
+	t       testing.TB
+	program string
+	flags   []string
+}
+
+// Place is where a member runs.
+type Place struct {
+	URL, Peer string   // for clients, and for other members
+	Launcher  []string // a command that runs there what follows it
+}
+
+// FreePlace is one on this machine.
+func FreePlace(t testing.TB) Place {
+	t.Helper()
+	return Place{URL: "http://" + testprocess.FreeAddr(t), Peer: "http://" + testprocess.FreeAddr(t)}
+}
+
+// Start runs a cluster of one until the end of the test.
+func Start(t testing.TB, program string, flags ...string) *Server {
+	t.Helper()
+	s := Prepare(t, program, []Place{FreePlace(t)}, flags...)[0]
+	s.Run()
+	s.AwaitAnswer()
+	return s
+}
+
+// Prepare makes the members of a cluster, which do not run yet.
+func Prepare(t testing.TB, program string, places []Place, flags ...string) (members []*Server) {
+	t.Helper()
+	if _, err := exec.LookPath(Debian); err != nil && program == Debian {
+		t.Fatal("this test needs an etcd server, on Debian from etcd-server: ", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	var cluster []string
+	for i, place := range places {
+		name := "m" + strconv.Itoa(i)
+		members = append(members, &Server{
+			Place: place, Dir: filepath.Join(dir, name), t: t, program: cmp.Or(program, self),
+			flags: append([]string{
+				"--name", name, "--log-level", "error", "--bcrypt-cost", "4",
+				"--listen-client-urls", place.URL, "--advertise-client-urls", place.URL,
+				"--listen-peer-urls", place.Peer, "--initial-advertise-peer-urls", place.Peer,
+			}, flags...),
+		})
+		cluster = append(cluster, name+"="+place.Peer)
+	}
+	for _, m := range members {
+		m.flags = append(m.flags, "--initial-cluster", strings.Join(cluster, ","))
+	}
+	return members
+}
+
+// Run starts the member, also again, and does not wait for it.
+func (s *Server) Run() {
+	s.t.Helper()
+	command := slices.Concat(s.Launcher, []string{s.program, "--data-dir", s.Dir}, s.flags)
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env = append(os.Environ(), mark+"=1")
+	s.Process = testprocess.Start(s.t, cmd)
+}
+
+// AwaitAnswer waits until etcd answers, even if only that a login is needed.
+func (s *Server) AwaitAnswer() {
+	s.t.Helper()
+	c := s.Client(s.t)
+	wait.Eventually(s.t, "etcd answers", func() error {
+		s.WantRunning()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_, err := c.Get(ctx, "x")
+		if status.Code(err) == codes.InvalidArgument {
+			return nil
+		}
+		return err
+	})
+}
+
+// Client talks to etcd as an operator would.
+func (s *Server) Client(t testing.TB) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.URL}, TLS: s.TLS, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Metric sums up the values of one of etcd's metrics whose lines have a text.
+func (s *Server) Metric(name, text string) (sum float64) {
+	command := append(slices.Clone(s.Launcher), "curl", "--silent", "--max-time", "1", s.URL+"/metrics")
+	out, _ := exec.Command(command[0], command[1:]...).Output() // the member may not run
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
+			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			sum += value
+		}
+	}
+	return sum
+}
+
+// Leads reports whether the member leads its cluster.
+func (s *Server) Leads() bool { return s.Metric("etcd_server_is_leader ", "") == 1 }
+
+// Leases lists the leases in etcd.
+func Leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseStatus {
+	t.Helper()
+	answer, err := c.Leases(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.Leases
+}
+
+// DemandLogin makes the users root and orderly, whose passwords are root and secret,
+// and switches authentication on. orderly may read and write in the namespace.
+func DemandLogin(ctx context.Context, c *clientv3.Client, namespace string) error {
+	end := clientv3.GetPrefixRangeEnd(namespace)
+	return errors.Join(
+		second(c.UserAdd(ctx, "root", "root")),
+		second(c.UserGrantRole(ctx, "root", "root")),
+		second(c.RoleAdd(ctx, "orderly")),
+		second(c.RoleGrantPermission(ctx, "orderly", namespace, end, clientv3.PermissionType(clientv3.PermReadWrite))),
+		second(c.UserAdd(ctx, "orderly", "secret")),
+		second(c.UserGrantRole(ctx, "orderly", "orderly")),
+		second(c.AuthEnable(ctx)),
+	)
+}
+
+func second[T any](_ T, err error) error { return err }
