@@ -101,7 +101,7 @@ func (c TraceContext) String() string {
 
 // AppendText appends the field's text to dst. It never fails.
 func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
-	if c.IsZero() {
+	if c.traceID == (TraceID{}) {
 		return dst, nil
 	}
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}

@@ -48,7 +48,7 @@ func (id TraceID) String() string {
 
 // AppendText appends the ID's text to dst. It never fails.
 func (id TraceID) AppendText(dst []byte) ([]byte, error) {
-	if id.IsZero() {
+	if id == (TraceID{}) {
 		return dst, nil
 	}
 	return hex.AppendEncode(dst, id[:]), nil

@@ -109,7 +109,7 @@ func (id UUIDv7) String() string {
 
 // AppendText appends the ID's text to dst. It never fails.
 func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
-	if id.IsZero() {
+	if id == (UUIDv7{}) {
 		return dst, nil
 	}
 	text := [uuidTextLen]byte{8: '-', 13: '-', 18: '-', 23: '-'}
