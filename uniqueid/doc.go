@@ -1,5 +1,5 @@
 // Package uniqueid makes and parses six kinds of IDs, for requests, rows, log lines and traces.
-// All are safe to make in many goroutines, and none comes twice from a process.
+// A generator serves any number of goroutines, and makes no ID twice. One of a kind is enough for a process.
 //
 //	id := uniqueid.NewTXID()                // cbpvimguo4hkaps9lf6g
 //	key := uniqueid.NewUUIDv7()             // 018bcfe5-687b-7048-b456-789abcd54321

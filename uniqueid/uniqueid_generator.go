@@ -20,7 +20,8 @@ const (
 )
 
 // UniqueIDGenerator makes UniqueIDs of one layout and node. It is safe for
-// concurrent use, never fails and never makes the same ID twice.
+// concurrent use, never fails and never makes the same ID twice. Make one for a process:
+// two with the same node can repeat each other's IDs.
 //
 // The counter starts at random, increases by one with every ID, and wraps around. If cores
 // make IDs at the same moment, each takes 64 numbers at a time, and some of these may stay
