@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -48,21 +46,11 @@ func (b *browser) check(name string, colors bool) {
 	}
 }
 
-// npmRoot is where npm's modules are. npm needs a second to say so.
-var npmRoot = sync.OnceValues(exec.Command("npm", "root", "--global").Output)
-
 // axe is the source of axe-core, which checks pages for accessibility.
 func axe(t *testing.T) string {
 	t.Helper()
-	testcaddy.Need(t, "npm", "apt-get install npm")
-	root, err := npmRoot()
-	if err != nil {
-		t.Fatalf("asking npm where its modules are: %v", err)
-	}
-	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(root)), "axe-core", "axe.min.js"))
-	if err != nil || len(source) == 0 {
-		t.Skipf("axe-core is missing; install it with: npm install --global axe-core (%v)", err)
-	}
+	source, err := os.ReadFile(testcaddy.NeedModule(t, "axe-core", "axe.min.js"))
+	check(t, err)
 	return string(source)
 }
 

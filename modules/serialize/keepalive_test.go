@@ -1,0 +1,95 @@
+package serialize
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// firstWrite is a response writer that calls a function once something is written.
+type firstWrite struct {
+	*httptest.ResponseRecorder
+	then func()
+}
+
+func (w *firstWrite) Write(p []byte) (int, error) {
+	w.then()
+	return w.ResponseRecorder.Write(p)
+}
+
+func (w *firstWrite) Unwrap() http.ResponseWriter { return w.ResponseRecorder }
+
+// What the next handlers do after a comment is one event and one entry in the log, also if they
+// panic.
+func TestHandlersFailAfterAComment(t *testing.T) {
+	for name, next := range map[string]caddyhttp.HandlerFunc{
+		"panic":   func(http.ResponseWriter, *http.Request) error { panic("boom") },
+		"error":   func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(404, errors.New("boom")) },
+		"nothing": func(http.ResponseWriter, *http.Request) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+			defer cancel()
+			s := &Handler{Prefix: "fails_" + name, EngineRaw: []byte(`{"engine": "memory"}`)}
+			if err := errors.Join(json.Unmarshal([]byte(`{"keepalive": {"interval": "1s"}}`), s), s.Provision(ctx)); err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = s.Cleanup() }()
+			core, log := observer.New(zap.DebugLevel)
+			s.report.Logger = zap.New(core)
+			holder, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := &firstWrite{httptest.NewRecorder(), holder.Leave}
+			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+			r.Header.Set("Accept", "text/event-stream")
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			if err := s.ServeHTTP(w, r, next); err != nil {
+				t.Errorf("the error routes get %v", err)
+			}
+			body := w.Body.String()
+			if !strings.HasPrefix(body, ": waiting, place 1\n\nevent: error\nretry: 3000\ndata: {") || strings.Count(body, "event:") != 1 || !strings.HasSuffix(body, "}\n\n") {
+				t.Errorf("the client gets %q", body)
+			}
+			entries := log.FilterMessageSnippet("failed after the head of an event stream").All()
+			if len(entries) != 1 || name != "nothing" && !strings.Contains(entries[0].ContextMap()["error"].(string), "boom") {
+				t.Errorf("the log has %v", entries)
+			}
+		})
+	}
+}
+
+func TestKeepAliveInJSON(t *testing.T) {
+	for config, wanted := range map[string]string{
+		`{"keepalive": {}}`:                             `15s`,
+		`{"keepalive": {"interval": "1s"}}`:             `1s`,
+		`{"keepalive": {"interval": 0}}`:                `expected a duration of 1s or more`,
+		`{"keepalive": {"interval": -1000000000}}`:      `expected a duration of 1s or more`,
+		`{"keepalive": {"interval": 30}}`:               `write a text such as "30s"`,
+		`{"keepalive": {"interval": "400d"}}`:           `expected a duration of 8760h0m0s or less`,
+		`{"keepalive": {"always": true}, "buffer": -1}`: `expected a buffer with a size`,
+	} {
+		s := new(Handler)
+		err := json.Unmarshal([]byte(config), s)
+		if err = errors.Join(err, s.fillIn()); err != nil {
+			if !strings.Contains(err.Error(), wanted) {
+				t.Errorf("%s: %v; expected %s", config, err, wanted)
+			}
+		} else if got := time.Duration(*s.KeepAlive.Interval).String(); got != wanted {
+			t.Errorf("%s: every %s; expected %s", config, got, wanted)
+		}
+	}
+}
