@@ -187,9 +187,9 @@ func (e *events) wantError(code string, status int, retry string) {
 
 const notEncoded = `data: encoding ""`
 
-// Who waits for an event stream gets comments, and then the upstream's stream as it is, not
-// encoded, whatever stands in front of the queue or behind it. Who need not wait gets the
-// upstream's own answer. Timeouts of the server do not count.
+// Clients that wait for an event stream get comments, and then the upstream's stream as it is.
+// It is not encoded, whatever stands in front of the queue or behind it. A client that need not
+// wait gets the upstream's own answer. Timeouts of the server do not count.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	for _, timeouts := range []string{"", "timeouts {\nwrite 2s\n}", "timeouts {\nwrite 2s\nwrite_idle 1m\n}"} {
@@ -223,7 +223,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// Whatever is no event stream becomes one event. Error routes are not asked. The access log has
+// A failure, or a response that is no event stream, becomes one event. Error routes are not asked. The access log has
 // 200, so the log says what happened.
 func TestKeepAliveFails(t *testing.T) {
 	t.Parallel()
@@ -293,7 +293,7 @@ func TestKeepAliveBrokenOff(t *testing.T) {
 	})
 }
 
-// These get the answer of their turn, or of the refusal, with its own status.
+// Other clients get the answer of their turn, or of the refusal, with its own status.
 func TestKeepAliveForOthers(t *testing.T) {
 	t.Parallel()
 	c := keepAlive(t, "timeout 3s", setup{})
