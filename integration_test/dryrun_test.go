@@ -26,7 +26,7 @@ const defaultQueue = `queue="serializer_"`
 // process of the directory, and the page says so.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
-	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + dry("queue_length 1\ntimeout 1s\nhold_timeout 1ms")})
+	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + dry("queue_length 1\ntimeout 1s\nhold_timeout 1ms\nhold_at_least 1h")})
 	other := one.another()
 	answers := []<-chan testcaddy.Answer{one.getting("/save?name=first&gate")}
 	one.AwaitEntry("first")

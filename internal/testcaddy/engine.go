@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -14,14 +15,18 @@ import (
 
 // TestEngine tests what all engines of servers promise. engine is the name and the block of one, and start
 // starts its server. Without its server, Caddy loads its configuration, and refuses requests with 503. It
-// serves once the server can be reached. Its ttl is 3s. Two Caddys share the queue. A reload keeps the claim on it.
+// serves once the server can be reached. Its ttl is 3s. Three Caddys share the queue. A reload keeps the claim on it.
+// Turns are held for as long as the configuration says.
 func TestEngine(t *testing.T, engine string, start func()) {
 	t.Helper()
 	site := func(addr, timeout string) string {
 		return "{\nadmin {$ADMIN}\n}\nhttp://" + addr + " {\nserialize {\ntimeout " + timeout + "\nengine " + engine + "\n}\nrespond {http.serialize.token}\n}\n"
 	}
-	addrs := []string{testprocess.FreeAddr(t), testprocess.FreeAddr(t)}
-	caddys := []*Server{Start(t, site(addrs[0], "20s")), Start(t, site(addrs[1], "20s"))}
+	addrs := []string{testprocess.FreeAddr(t), testprocess.FreeAddr(t), testprocess.FreeAddr(t)}
+	var caddys []*Server
+	for _, addr := range addrs {
+		caddys = append(caddys, Start(t, site(addr, "20s")))
+	}
 	Get(t, "http://"+addrs[0]).Want(t, http.StatusServiceUnavailable)
 	for line := range strings.SplitSeq(strings.TrimSpace(caddys[0].Log.String()), "\n") {
 		if !json.Valid([]byte(line)) { // bug: a library wrote raw lines past Caddy's log
@@ -42,7 +47,7 @@ func TestEngine(t *testing.T, engine string, start func()) {
 		last = n
 		return true
 	}
-	for _, i := range []int{0, 1, 0} {
+	for _, i := range []int{0, 1, 2, 0} {
 		wait.Until(t, "the Caddy serves", func() bool { return ask(addrs[i]) })
 	}
 	if err := caddys[0].Load("text/caddyfile", site(addrs[0], "21s")); err != nil {
@@ -58,6 +63,16 @@ func TestEngine(t *testing.T, engine string, start func()) {
 	if len(begun) != 1 {
 		t.Errorf("%d sessions of 3 s were begun, with one reload", len(begun))
 	}
+	byURL := make(map[string]*Server)
+	for i, caddy := range caddys {
+		held := strings.Replace(site(addrs[i], "1m\nconcurrency 2\nhold_at_least 100ms"), "{$ADMIN}", "{$ADMIN}\ndebug", 1)
+		if err := caddy.Load("text/caddyfile", held); err != nil {
+			t.Fatal(err)
+		}
+		AwaitOneListener(t, addrs[i])
+		byURL["http://"+addrs[i]] = caddy
+	}
+	Pace{Limit: 2, Within: 100 * time.Millisecond}.Want(t, 4, byURL)
 	for _, caddy := range caddys {
 		caddy.End(os.Interrupt)
 		if caddy.Err != nil {

@@ -122,6 +122,9 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	result := "evicted; its request is refused"
 	switch {
+	case errors.Is(err, serializer.ErrInside) && !t.HeldUntil.IsZero():
+		return nil, adminError(http.StatusConflict, fmt.Errorf("the request of ticket %s has left, and its turn is held until %s by hold_at_least; an eviction lets the next request enter before",
+			t.Token, t.HeldUntil.Local().Format(time.TimeOnly)))
 	case errors.Is(err, serializer.ErrInside):
 		row := queueview.Rows(time.Now(), []serializer.TicketState{*t})[0]
 		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; an eviction cancels a request in the middle of its work, and removes the file of another program, which works on",
@@ -138,6 +141,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueview.FastCGIText
+	case !t.HeldUntil.IsZero():
+		result = "evicted; its request had left, and its turn is held no more, so the next may enter"
 	case t.State == serializer.StateInside:
 		result = "evicted; its request was cancelled and has returned, so the next may enter"
 	}

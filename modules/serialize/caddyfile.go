@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"errors"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -26,6 +25,7 @@ import (
 //	    concurrency     <n>
 //	    shared_methods  <method...>
 //	    hold_timeout    <duration>
+//	    hold_at_least   <duration>
 //	    on_disconnect   finish|cancel
 //	    buffer          <size> [<disk>]
 //	    response_buffer <size>
@@ -50,7 +50,7 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		return err
 	}
 	s.Prefix = cmp.Or(prefix, s.Prefix)
-	return directive.In(d, errors.Join(checkWhenFull(s.WhenFull, s.QueueLength), checkKeepAliveBuffer(s.KeepAlive, s.Buffer)))
+	return directive.In(d, s.checkTogether())
 }
 
 // parseLine parses the word after the directive: off, the queue's prefix, or none. A word that

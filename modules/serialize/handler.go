@@ -96,6 +96,11 @@ type Handler struct {
 	// means no limit. Default: 0.
 	HoldTimeout *caddy.Duration `json:"hold_timeout,omitempty"`
 
+	// How long a turn lasts at least, as a duration of at most a year. If its request leaves
+	// earlier, the turn is held until then, and the answer is not delayed. So at most
+	// `concurrency` requests enter within any such time. Not with `shared_methods`. Default: 0.
+	HoldAtLeast caddy.Duration `json:"hold_at_least,omitempty"`
+
 	// What happens to a request inside when its client disconnects. `finish`
 	// lets it run to its end, `cancel` cancels it. Default: `finish`.
 	OnDisconnect string `json:"on_disconnect,omitempty"`
@@ -220,6 +225,9 @@ func (s *Handler) derive() {
 		s.capacity = 0 // writers are alone inside, and readers are not
 		s.limit = s.shared.Capacity()
 	}
+	if s.HoldAtLeast > 0 {
+		s.ruleText += ", hold_at_least " + time.Duration(s.HoldAtLeast).String()
+	}
 	if s.DryRun {
 		s.ruleText += ", dry_run"
 		s.openDoors()
@@ -236,6 +244,7 @@ func (s *Handler) openDoors() {
 	s.shared, s.limit = s.rule, s.rule.Capacity()
 	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
+	s.HoldAtLeast = 0
 	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(directive.Off), new(directive.Size), nil
 	s.KeepAlive = nil
 }

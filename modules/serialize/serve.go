@@ -44,6 +44,9 @@ type passage struct {
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
 	stream   *stream               // that the client gets if the passage has to wait, or nil
+
+	heldUntil time.Time // when the turn ends at the earliest; zero without hold_at_least
+	reentries int       // see reenter
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -113,7 +116,7 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, earlier *pass
 func (p *passage) before() *passage {
 	space := p.handler.engine.Space
 	for e := p.earlier; e != nil; e = e.earlier {
-		if e.about.Queue == p.about.Queue && e.handler.engine.Space == space && (e.failure != nil || e.context.Inside()) {
+		if e.about.Queue == p.about.Queue && e.handler.engine.Space == space && (e.reenter() || e.failure != nil || e.context.Inside()) {
 			return e
 		}
 	}
@@ -125,6 +128,7 @@ func (p *passage) before() *passage {
 // refused is refused again: an error route must not let it in.
 func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
+	defer earlier.leaveAgain()
 	if earlier.failure != nil {
 		p.about.Reason, p.about.Position, p.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
 		p.failure = earlier.failure
@@ -175,7 +179,7 @@ func (p *passage) around() *turncontext.Context {
 // Held implements [heldturns.Holder].
 func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
 	for p := all.latest; p != nil; p = p.earlier {
-		if p.context.Inside() {
+		if p.context.Inside() || p.isHeld() {
 			turns = append(turns, p.turn)
 		}
 	}
@@ -385,6 +389,7 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		timer := time.AfterFunc(hold, func() { p.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
+	p.beginHold()
 	err := p.response.Serve(next, r)
 	p.leave(outcome)
 	s.report.TimedOut(&p.about, err)
@@ -407,8 +412,7 @@ func (p *passage) leave(outcome string) {
 	if p.context.Over() || !p.context.End() {
 		return
 	}
-	p.turn.Leave()
-	p.engine.Release()
+	p.endTurn()
 	var cause error
 	if revoked := p.context.Revoked(); revoked != nil {
 		cause = revoked.Cause

@@ -73,6 +73,7 @@ var settings = []setting{
 	number("concurrency", "<n>", 1, directive.AtLeast(1), func(s *Handler) *int { return &s.Concurrency }),
 	methods("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
 	duration("hold_timeout", "0", func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
+	holdAtLeast(),
 	choice("on_disconnect", func(s *Handler) *string { return &s.OnDisconnect }, onDisconnectFinish, onDisconnectCancel),
 	{
 		name: "buffer", syntax: "<size> [<disk>]", usual: "64KiB 256MiB",
@@ -136,7 +137,7 @@ func (s *Handler) fillIn() (err error) {
 	if s.Path, err = engines.ExpandPath(s.Path); err != nil {
 		return err
 	}
-	errs := []error{checkWhenFull(s.WhenFull, s.QueueLength), checkKeepAliveBuffer(s.KeepAlive, s.Buffer)}
+	errs := []error{s.checkTogether()}
 	for _, setting := range settings {
 		if setting.fill != nil {
 			setting.fill(s)
@@ -146,6 +147,14 @@ func (s *Handler) fillIn() (err error) {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// checkTogether refuses settings that do not go together.
+func (s *Handler) checkTogether() error {
+	return errors.Join(
+		checkWhenFull(s.WhenFull, s.QueueLength),
+		checkKeepAliveBuffer(s.KeepAlive, s.Buffer),
+		checkHold(s.HoldAtLeast, s.SharedMethods))
 }
 
 // duration is a setting of 0 or more.

@@ -87,7 +87,7 @@ func (s *Handler) warn(ctx caddy.Context) {
 			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
 	}
 	for _, other := range registered.handlersWhere(s.differsFrom) {
-		log.Warn("two lines of one queue differ in concurrency or shared_methods; give both the same settings, or one of them another prefix",
+		log.Warn("two lines of one queue differ in concurrency, hold_at_least or shared_methods; give both the same settings, or one of them another prefix",
 			zap.String("path", s.Path), zap.String("prefix", s.Prefix), zap.String("site", s.site.name), zap.String("settings", s.ruleText),
 			zap.String("other_site", other.site.name), zap.String("other_settings", other.ruleText))
 		break // one such line says enough

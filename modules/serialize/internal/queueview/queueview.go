@@ -106,6 +106,7 @@ type Row struct {
 	From    string // the client; the peer of the connection may be a proxy
 	TXID    string // the request's name in logs
 	Revoked string // why its turn should be over, as far as this process knows, and since when
+	Held    string // for how long its turn goes on, though its request has left
 }
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
@@ -138,6 +139,9 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 		if !t.Revoked.IsZero() {
 			row.Revoked += ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
 		}
+		if !t.HeldUntil.IsZero() {
+			row.Revoked, row.Held = "", ", held for "+Age(t.HeldUntil.Sub(now))+" more"
+		}
 		rows[i] = row
 	}
 	return rows
@@ -154,8 +158,10 @@ func about(r *serializer.Request) string {
 	return method + Cut(r.Host, maxCell-utf8.RuneCountInString(method+path)) + path
 }
 
-// StateText is the ticket's state, since when, and why its turn should be over, if it should.
-func (r Row) StateText() string { return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Revoked }
+// StateText is the ticket's state, since when, and what is said of the end of its turn.
+func (r Row) StateText() string {
+	return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Revoked + r.Held
+}
 
 // Known joins the texts that are not empty.
 func Known(texts ...string) string {

@@ -67,13 +67,13 @@ func (q *Queue) diagnose(now time.Time) {
 }
 
 // diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a
-// holder of another process, it is not known when it entered.
+// holder of another process, it is not known when it entered. A turn that is held ends in time.
 func (q *Queue) diagnoseTickets(now time.Time) {
 	for _, t := range q.Rows {
 		switch {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
-		case t.Entered.IsZero() || q.level == badTrouble:
+		case t.Entered.IsZero() || t.Held != "" || q.level == badTrouble:
 		case t.Revoked != "":
 			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueview.FastCGIText+".")
 		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:

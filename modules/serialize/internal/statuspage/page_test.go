@@ -39,6 +39,10 @@ func TestStatusJudges(t *testing.T) {
 		t.Revoked = ago(age)
 		return t
 	}
+	held := func(t serializer.TicketState, more time.Duration) serializer.TicketState {
+		t.HeldUntil = now.Add(more)
+		return t
+	}
 	type tickets = []serializer.TicketState
 	for _, c := range []struct {
 		name    string
@@ -60,6 +64,7 @@ func TestStatusJudges(t *testing.T) {
 			badge: "stuck", level: badTrouble, says: "inside for 1m, past hold_timeout: its turn ends when its handlers return. PHP"},
 		{name: "revoked by hold_timeout", tickets: tickets{revoked(past(inside(100*time.Second)), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m40s, past hold_timeout, revoked 40s ago:"},
+		{name: "held", tickets: tickets{held(past(inside(20*time.Minute)), 4*time.Second), waits(time.Second)}},
 		{name: "evicted", tickets: tickets{revoked(inside(time.Minute), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
 		// Bug: a request of another process counted as inside since a minute after it came,

@@ -84,13 +84,17 @@ func (r *Reporter) Entered(q *Request) {
 	}
 }
 
-// Left reports that a request has left. revoked is why its turn was taken back, or nil.
-func (r *Reporter) Left(q *Request, outcome string, revoked error) {
+// Ended reports that a turn has ended, which may be later than its request has left.
+func (r *Reporter) Ended(q *Request) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
 	r.hold.add(held + q.Late)
 	r.Holds.Remove(&q.Entry)
+}
+
+// Left reports that a request has left. revoked is why its turn was taken back, or nil.
+func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	r.Count(outcome)
 	level, message := zap.DebugLevel, "left"
 	if revoked != nil {

@@ -1,0 +1,158 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// At most as many requests as may be inside enter within the time of hold_at_least, by all
+// processes together. TestEngine shows the same of the other engines.
+func TestHoldAtLeast(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		options   string
+		processes int
+		pace      testcaddy.Pace
+	}{
+		{"", 3, testcaddy.Pace{Limit: 1, Within: 100 * time.Millisecond}},
+		{"concurrency 3", 3, testcaddy.Pace{Limit: 3, Within: 200 * time.Millisecond}},
+		{"engine memory", 1, testcaddy.Pace{Limit: 1, Within: 50 * time.Millisecond}},
+	} {
+		t.Run(test.options, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{global: "debug", site: behindQueue("hold_at_least " + test.pace.Within.String() + "\n" + test.options)})
+			caddys := map[string]*testcaddy.Server{c.url: c.Server}
+			for len(caddys) < test.processes {
+				other := c.another()
+				caddys[other.url] = other.Server
+			}
+			test.pace.Want(t, 12/test.processes, caddys)
+			c.wantEmpty()
+		})
+	}
+}
+
+// wantEmpty waits until nobody is in the queues of the process.
+func (c *caddy) wantEmpty() {
+	c.t.Helper()
+	wait.Until(c.t, "no ticket is left", func() bool {
+		for _, q := range c.queues() {
+			if len(q.Tickets) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// awaitHeld waits until the request in the queue of the process has left, and its turn is held.
+func (c *caddy) awaitHeld() (held serializer.TicketState) {
+	c.t.Helper()
+	wait.Until(c.t, "the turn is held", func() bool {
+		if q := c.queue("serializer_"); len(q.Tickets) > 0 {
+			held = q.Tickets[0]
+		}
+		return !held.HeldUntil.IsZero()
+	})
+	return held
+}
+
+const heldForAnHour = "hold_at_least 1h\ntimeout 1m"
+
+// A turn that is held lets nobody in, and delays no answer. Lists say how long it goes on, and
+// nothing calls it stuck. The metrics count it as a hold once it has ended.
+func TestHeldTurnInLists(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + behindQueue(heldForAnHour)})
+	c.get("/?name=first").Want(t, http.StatusOK)
+	waiter := c.waiter("second", 2)
+	first := c.awaitHeld()
+	if least := first.HeldUntil.Sub(first.Entered); first.State != serializer.StateInside || least < time.Hour || least > time.Hour+time.Minute {
+		t.Errorf("listed as %+v", first)
+	}
+	c.wantCommand(0, "inside, held for ", "queues")
+	page := c.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
+	if !strings.Contains(page, ", held for ") || strings.Contains(page, ">stuck<") {
+		t.Errorf("the page says %s", page)
+	}
+	c.wantMetric("inside{"+defaultQueue+"}", "1")
+	c.wantMetric(`requests_total{outcome="entered",`+defaultQueue+`}`, "1")
+	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "0")
+	c.wantCommand(3, "has left, and its turn is held until", "evict", "--prefix", "serializer_", first.Token)
+	c.wantCommand(0, "its turn is held no more, so the next may enter", "evict", "--force", "--prefix", "serializer_", first.Token)
+	c.wantServed(waiter)
+	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
+	c.WantOrder("first", "second")
+}
+
+// A held turn outlasts its client, a reload and a pause, but neither its process nor an eviction.
+func TestEndOfHeldTurn(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(c *caddy){
+		"kill": func(c *caddy) { c.Kill() },
+		"stop": func(c *caddy) {
+			c.Signal(syscall.SIGTERM)
+			c.AwaitEnd()
+		},
+		"reload without the queue": func(c *caddy) {
+			check(c.t, c.reload(setup{site: "respond new"}))
+			c.awaitEntryOf("the new configuration does not have a queue that is in use or paused; another engine, server, namespace, path or prefix is another queue, " +
+				"which is not paused, and does not wait for requests of this one")
+			c.evictInside()
+		},
+		"reload and pause": func(c *caddy) {
+			check(c.t, c.reload(setup{site: behindQueue(heldForAnHour + "\nqueue_length 9")}))
+			c.pause("serializer_", "0")
+			c.evictInside()
+			c.awaitQueue("serializer_", 0, 1)
+			c.resume("serializer_")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := startQueue(t, heldForAnHour)
+			other := c.another()
+			hangUpAfterTenth(t, newClient(t, "1.1"), c.url+"/?name=first&gate", func() bool { return c.Hit("first") != nil })
+			c.Open("first")
+			c.awaitHeld()
+			waiter := other.waiter("second", 2)
+			c.WantNever("second")
+			end(c)
+			other.wantServed(waiter)
+			c.WantOrder("first", "second")
+		})
+	}
+}
+
+// A request's own error route passes by its held turn, which then lasts until it has returned.
+func TestHeldTurnInErrorRoute(t *testing.T) {
+	t.Parallel()
+	site := func(held string) setup {
+		queue := "serialize {\npath {$DIR}\ntimeout 1m\nhold_at_least " + held + "\n}\n"
+		return setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + queue + "route {\n" + serialized + "\n}\n}"}
+	}
+	start(t, site("1h")).get("/?name=first").Want(t, http.StatusOK)
+
+	const held = 300 * time.Millisecond
+	c := start(t, site(held.String()))
+	begun := time.Now()
+	first := c.getting("/?name=first&gate")
+	c.AwaitEntry("first")
+	second := c.waiter("second", 2)
+	wait.Until(t, "the time has passed", func() bool { return time.Since(begun) > 3*held })
+	c.WantNever("second")
+	c.Open("first")
+	c.wantServed(first, second)
+	c.WantOrder("first", "second")
+	c.WantAlone()
+	c.wantEmpty()
+}

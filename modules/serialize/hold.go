@@ -1,0 +1,93 @@
+package serialize
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// maxHold is a year: a longer hold_at_least is a mistake.
+const maxHold = 365 * 24 * time.Hour
+
+// holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
+// not 0, which would say nothing.
+func holdAtLeast() setting {
+	return setting{
+		name: "hold_at_least", syntax: "<duration>", usual: "0",
+		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
+			return err
+		},
+		check: func(s *Handler) error {
+			if least := time.Duration(s.HoldAtLeast); least > maxHold {
+				return fmt.Errorf("hold_at_least %s: expected a duration of %s or less, such as 6s", least, maxHold)
+			}
+			return directive.CheckDuration("hold_at_least", time.Duration(s.HoldAtLeast), 0)
+		},
+	}
+}
+
+// checkHold refuses readers whose turns are held: a writer would have to wait for the last of
+// them, which says nothing about how many enter in a time.
+func checkHold(least caddy.Duration, sharedMethods []string) error {
+	if least > 0 && len(sharedMethods) > 0 {
+		return errors.New("hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other")
+	}
+	return nil
+}
+
+// beginHold notes until when the turn lasts at least. The next handlers run right after it: an
+// earlier moment would let the upstream see a shorter time between two requests.
+func (p *passage) beginHold() {
+	if least := time.Duration(p.handler.HoldAtLeast); least > 0 {
+		p.heldUntil = time.Now().Add(least)
+	}
+}
+
+// endTurn hands the turn over, now or when it has lasted for long enough. The engine stays open
+// until then, through reloads. So does what is counted of the turn.
+func (p *passage) endTurn() {
+	if p.heldUntil.IsZero() {
+		p.turn.Leave()
+		p.turnEnded()
+		return
+	}
+	p.turn.LeaveAt(p.heldUntil)
+	context.AfterFunc(p.turn.Context(), p.turnEnded)
+}
+
+func (p *passage) turnEnded() {
+	p.engine.Release()
+	p.handler.report.Ended(&p.about)
+}
+
+// reenter makes a request that has left, and whose turn is held, a holder again until leaveAgain:
+// it may come to its queue by an error route. It reports whether it has a turn.
+func (p *passage) reenter() bool {
+	if p.heldUntil.IsZero() || !p.context.Over() || p.reentries == 0 && !p.turn.Reenter() {
+		return false
+	}
+	p.reentries++
+	return true
+}
+
+// leaveAgain takes a successful reenter back.
+func (p *passage) leaveAgain() {
+	if p.reentries == 0 {
+		return
+	}
+	if p.reentries--; p.reentries == 0 {
+		p.turn.LeaveAt(p.heldUntil)
+	}
+}
+
+// isHeld reports whether the turn goes on though the request has left.
+func (p *passage) isHeld() bool {
+	return !p.heldUntil.IsZero() && p.context.Over() && p.turn.Context().Err() == nil
+}
