@@ -100,8 +100,7 @@ func TestEndOfHeldTurn(t *testing.T) {
 	for name, end := range map[string]func(c *caddy){
 		"kill": func(c *caddy) { c.Kill() },
 		"stop": func(c *caddy) {
-			c.Signal(syscall.SIGTERM)
-			c.AwaitEnd()
+			c.End(syscall.SIGTERM)
 		},
 		"reload without the queue": func(c *caddy) {
 			check(c.t, c.reload(setup{site: "respond new"}))

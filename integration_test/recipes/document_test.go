@@ -85,6 +85,12 @@ func recipe(t *testing.T, heading string) string {
 // further pairs of old and new.
 func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	t.Helper()
+	return cookText(t, recipe(t, heading), pairs...)
+}
+
+// cookText is cook for a Caddyfile.
+func cookText(t *testing.T, caddyfile string, pairs ...string) *kitchen {
+	t.Helper()
 	t.Parallel()
 	data := t.TempDir()
 	k := &kitchen{Upstream: testcaddy.NewGatedUpstream(t), dir: filepath.Join(data, "caddy", "queues")}
@@ -93,7 +99,7 @@ func cook(t *testing.T, heading string, pairs ...string) *kitchen {
 	text := strings.NewReplacer(append(pairs,
 		"\none.example.com", "\nhttp://"+site, "\ntwo.example.com", "\nhttp://"+testprocess.FreeAddr(t),
 		"localhost:9000", k.Upstream.Addr, "localhost:11434", k.Upstream.Addr,
-		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(recipe(t, heading))
+		"127.0.0.1:9000", k.Upstream.Addr, "/var/lib/caddy/queues", k.dir, "/var/lib/queues/api", k.dir)...).Replace(caddyfile)
 	text = strings.Replace(text, "example.com {", "http://"+site+" {", 1)
 	for _, left := range []string{"example.com", "/var/", "localhost"} {
 		if strings.Contains(text, left) {
