@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -43,11 +44,11 @@ func programUnder(t *testing.T, heading string) program {
 }
 
 // start starts the program in its directory.
-func (p program) start(env string, args ...string) *testcaddy.Process {
+func (p program) start(env string, args ...string) *testprocess.Process {
 	p.t.Helper()
 	cmd := exec.Command(filepath.Join(p.dir, "program"), args...)
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), env)
-	return testcaddy.StartProcess(p.t, cmd)
+	return testprocess.Start(p.t, cmd)
 }
 
 // run runs the program to its end, and returns its lines.
@@ -76,7 +77,7 @@ func TestLibraryJob(t *testing.T) {
 
 func TestLibraryThreeAtATime(t *testing.T) {
 	p := programUnder(t, "Three at a time")
-	var all []*testcaddy.Process
+	var all []*testprocess.Process
 	for range 5 {
 		all = append(all, p.start("", "a.jpg", "b.jpg"))
 	}
@@ -90,9 +91,9 @@ func TestLibraryThreeAtATime(t *testing.T) {
 
 func TestLibraryFencingToken(t *testing.T) {
 	p := programUnder(t, "Many machines, with a fencing token")
-	address := testcaddy.FreeAddr(t)
+	address := testprocess.FreeAddr(t)
 	server := testcaddy.Need(t, "redis-server", "redis-server")
-	testcaddy.StartProcess(t, exec.Command(server, "--bind", "127.0.0.1", "--port", address[strings.LastIndex(address, ":")+1:], "--save", "", "--dir", p.dir))
+	testprocess.Start(t, exec.Command(server, "--bind", "127.0.0.1", "--port", address[strings.LastIndex(address, ":")+1:], "--save", "", "--dir", p.dir))
 	token := regexp.MustCompile(`entry_3,_written_with_token_\d+$`)
 	first, second := p.run("REDIS="+address), p.run("REDIS="+address)
 	if len(first) != 3 || !token.MatchString(first[2]) || len(second) != 3 || second[2] <= first[2] {
@@ -112,7 +113,7 @@ func TestLibraryDatabase(t *testing.T) {
 
 func TestLibraryLogs(t *testing.T) {
 	p := programUnder(t, "IDs in logs")
-	address := testcaddy.FreeAddr(t)
+	address := testprocess.FreeAddr(t)
 	process := p.start("ADDRESS=" + address)
 	var made string
 	wait.Eventually(t, "it answers", func() error {
