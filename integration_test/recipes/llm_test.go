@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -84,7 +85,7 @@ data: {"type":"message_stop"}
 func haproxy(t *testing.T, server string) (addr string) {
 	t.Helper()
 	program := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
-	addr = testcaddy.FreeAddr(t)
+	addr = testprocess.FreeAddr(t)
 	file := filepath.Join(t.TempDir(), "haproxy.cfg")
 	testcaddy.WriteFile(t, file, fmt.Sprintf(`defaults
 	mode http
@@ -96,7 +97,7 @@ listen proxy
 	bind %s
 	server caddy %s
 `, addr, server))
-	testcaddy.StartProcess(t, exec.CommandContext(t.Context(), program, "-db", "-f", file))
+	testprocess.Start(t, exec.CommandContext(t.Context(), program, "-db", "-f", file))
 	wait.Until(t, "HAProxy listens", func() bool {
 		conn, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -122,7 +123,7 @@ func TestClientsOfLanguageModels(t *testing.T) {
 			ask := func(then func()) (a modelAnswer) {
 				holder := testcaddy.Send(t, "POST", k.url+"v1/chat/completions", `{"model": "hold"}`)
 				k.awaitTickets(t, "gpu_", 1)
-				p := testcaddy.StartProcess(t, exec.CommandContext(t.Context(), "node", script, library, module, url))
+				p := testprocess.Start(t, exec.CommandContext(t.Context(), "node", script, library, module, url))
 				wait.Until(t, "the answer has begun", func() bool { return strings.HasPrefix(p.Log.String(), "begun\n") })
 				then()
 				<-p.Ended
