@@ -31,7 +31,7 @@ func say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args.
 func (b *bench) measure(ctx context.Context, s suite) (*figures.Set, error) {
 	began := time.Now()
 	say("== %s", s.name)
-	b.set = &figures.Set{Date: began.UTC().Format(time.DateOnly), Machine: b.machine(ctx)}
+	b.set = &figures.Set{Date: began.UTC().Format(time.DateOnly)}
 	ctx, stop := context.WithCancel(ctx) // what the suite has started ends with it
 	defer stop()
 	err := s.measure(ctx, b)

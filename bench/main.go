@@ -2,7 +2,7 @@
 //
 //	go run .                               all of it, a quarter of an hour
 //	go run . -only respond,php -rounds 2   parts, and how often each contestant has its turn
-//	go run . -write figures                all of it, into the folder figures
+//	go run . -write figures                all of it, with the plots in the folder figures
 //	go run . -against HEAD~1               fails if this checkout works more for a request than a commit
 //	go test -run - -bench IDs -cpu 1,2 .   generators of IDs
 package main
@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -58,7 +59,7 @@ func parseOptions() (o options, err error) {
 	list := strings.Join(names, ", ")
 	only := flag.String("only", "", "measure only these, separated by commas; of "+list)
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each contestant has its turn; with -against at least 15")
-	flag.StringVar(&o.write, "write", "", "a folder with a README.md: the plots and tables go there; not with -only")
+	flag.StringVar(&o.write, "write", "", "a folder: the plots go there")
 	flag.StringVar(&o.against, "against", "", "a commit: measure only whether this checkout takes more of the processor for a request, and fail if it does")
 	flag.Parse()
 	if *only != "" {
@@ -68,9 +69,6 @@ func parseOptions() (o options, err error) {
 		if !slices.Contains(names, name) {
 			return o, fmt.Errorf("there is no suite %q; choose of %s", name, list)
 		}
-	}
-	if len(o.only) > 0 && o.write != "" {
-		return o, errors.New("-write needs the figures of all suites; leave out -only")
 	}
 	if o.against != "" {
 		o.rounds = max(o.rounds, 15)
@@ -98,20 +96,28 @@ func run(ctx context.Context) error {
 	if o.against != "" {
 		return b.guardAgainst(ctx, o.against)
 	}
-	sets := make(map[string]*figures.Set)
+	fmt.Println(b.machine(ctx))
 	for _, s := range suites {
-		if len(o.only) > 0 && !slices.Contains(o.only, s.name) || ctx.Err() != nil {
-			continue
+		if len(o.only) == 0 || slices.Contains(o.only, s.name) {
+			err = errors.Join(err, b.present(ctx, s)) // an error does not keep the others from being measured
 		}
-		set, failed := b.measure(ctx, s)
-		if failed != nil { // which does not keep the others from being measured
-			err = errors.Join(err, fmt.Errorf("%s: %w", s.name, failed))
-			continue
-		}
-		sets[s.name] = set
 	}
-	for name, text := range texts(sets) {
-		fmt.Printf("\n== %s\n\n%s", name, text)
+	return err
+}
+
+// present measures a suite, and shows its figures.
+func (b *bench) present(ctx context.Context, s suite) error {
+	set, err := b.measure(ctx, s)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.name, err)
 	}
-	return errors.Join(err, writeSets(sets, o.write))
+	fmt.Printf("\n== %s\n\n", s.name)
+	for _, t := range s.tables(set) {
+		fmt.Println(t)
+	}
+	fmt.Print(circumstances(set))
+	if b.write == "" || s.plot == nil {
+		return nil
+	}
+	return report.Plot(filepath.Join(b.write, s.name+".svg"), s.plot(set))
 }

@@ -27,10 +27,9 @@ type Row struct {
 
 // Set is what a suite has measured, and where.
 type Set struct {
-	Date    string
-	Machine string
-	Others  []float64 // how much of the machine other programs used before each trial, percent
-	Rows    []*Row    // in the order in which contestants had their first turn
+	Date   string
+	Others []float64 // how much of the machine other programs used before each trial, percent
+	Rows   []*Row    // in the order in which contestants had their first turn
 }
 
 // Add appends the figures of a round.
