@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -49,7 +50,8 @@ func (c *caddy) path(prefix string) string {
 
 // The list shows who has a ticket. Bug: behind a proxy, all tickets had the proxy's address,
 // and nothing said which requests they were. The list now shows the request as the client
-// sent it.
+// sent it. Bug: the commands read the shell's temporary directory, not the server's, and knew
+// nothing of queues without a directory. Now they ask the server.
 func TestAdminShowsQueues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, engine string) {
 		c := start(t, setup{servers: "trusted_proxies static 127.0.0.1/8",
@@ -86,6 +88,25 @@ func TestAdminShowsQueues(t *testing.T) {
 		decodeInto(t, c.Ask(c.path("a_")), &same)
 		if same.Prefix != q.Prefix || len(same.Tickets) != 3 {
 			t.Errorf("the queue alone is %+v; expected %+v", same, q)
+		}
+		config := filepath.Join(t.TempDir(), "Caddyfile")
+		testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
+		printed, _, _ := testcaddy.Output(t, "serialize", "queues", "--json", "--config", config)
+		var listed []serializer.QueueState
+		decodeInto(t, printed, &listed)
+		if len(listed) != 1 || len(listed[0].Tickets) != len(q.Tickets) {
+			t.Fatalf("the command prints %s", printed)
+		}
+		for i, ticket := range listed[0].Tickets {
+			if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || *ticket.Request != *q.Tickets[i].Request || ticket.Alive == nil || !*ticket.Alive {
+				t.Errorf("the command prints the ticket %+v; the list has %+v", ticket, q.Tickets[i])
+			}
+		}
+		table := c.wantCommand(0, "inside 2 of 2, waiting 1", "queues")
+		for _, want := range []string{"WAIT", "HOLD", "REQUEST", "\n-      inside ", "\n1      waiting", "POST " + c.host() + "/shop/1"} {
+			if !strings.Contains(table, want) || strings.Contains(table, "secret") {
+				t.Errorf("the table should have %q, and no query string:\n%s", want, table)
+			}
 		}
 		for i := range methods {
 			c.Open(fmt.Sprint(i))

@@ -50,49 +50,6 @@ func (c *caddy) listed(args ...string) (queues []serializer.QueueState) {
 	return queues
 }
 
-// Bug: the commands read the shell's temporary directory, not the server's, and knew
-// nothing of queues without a directory. Now they ask the server.
-func TestCommandQueues(t *testing.T) {
-	eachEngine(t, func(t *testing.T, engine string) {
-		c := startQueue(t, "prefix a_\nengine "+engine)
-		c.send("POST", "name=holder&gate&password=secret")
-		c.AwaitEntry("holder")
-		c.getting("/?name=waiter")
-		q := c.awaitQueue("a_", 1, 1)
-		config := filepath.Join(t.TempDir(), "Caddyfile")
-		testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
-		for _, by := range [][]string{{"--address", c.Admin}, {"--config", config}, nil} {
-			cmd := testcaddy.Command(t, append([]string{"serialize", "queues", "--json"}, by...)...)
-			if by == nil {
-				cmd.Env = append(cmd.Env, "CADDY_ADMIN="+c.Admin)
-			}
-			out, errs, code := testcaddy.OutputOf(t, cmd)
-			if code != 0 {
-				t.Fatalf("%v: exit code %d: %s", by, code, errs)
-			}
-			var queues []serializer.QueueState
-			decodeInto(t, out, &queues)
-			if len(queues) != 1 || len(queues[0].Tickets) != 2 || queues[0].Limit != 1 {
-				t.Fatalf("%v: queues are %s", by, out)
-			}
-			for i, ticket := range queues[0].Tickets {
-				if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || ticket.Alive == nil || !*ticket.Alive {
-					t.Errorf("%v: ticket %d is %+v", by, i, ticket)
-				}
-			}
-		}
-		out := c.wantCommand(0, "inside 1 of 1, waiting 1", "queues")
-		for _, want := range []string{"WAIT", "HOLD", "REQUEST", "\n-      inside ", "\n1      waiting", "POST " + c.host() + "/"} {
-			if !strings.Contains(out, want) {
-				t.Errorf("the table has no %q:\n%s", want, out)
-			}
-		}
-		if strings.Contains(out, "secret") {
-			t.Errorf("the table has a query string:\n%s", out)
-		}
-	})
-}
-
 // Bug: of a server that answers, the command showed that the owners of all tickets are
 // alive. A file of another program has no owner. The requests of another process are not
 // shown, and a request without unique_ids has no txid.

@@ -62,9 +62,12 @@ func TestStatusAnswers(t *testing.T) {
 // site could send requests in the reader's name.
 func TestStatusControls(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{site: manyQueues("", "checkout_")})
+	c := start(t, setup{site: manyQueues("", "checkout_", "reports_")})
 	c.fill(0, 2)
 	queue := c.queue("checkout_")
+	if page := c.get("/status?filter=check").Text; !strings.Contains(page, "1 queue of 2") || !strings.Contains(page, "/0/checkout/0") || strings.Contains(page, ">reports_<") {
+		t.Errorf("the filtered page is %s", page)
+	}
 	order := func(action, token string) string {
 		return url.Values{"action": {action}, "queue": {queue.Path + "/" + queue.Prefix}, "token": {token}}.Encode()
 	}

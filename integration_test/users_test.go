@@ -3,7 +3,6 @@
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -39,35 +38,4 @@ func TestRootBesideService(t *testing.T) {
 	c.get("/?name=service").Want(t, http.StatusOK)
 	upstream.WantOrder("holder", "service")
 	c.awaitTickets(0)
-}
-
-// Caddys of several users do not obstruct each other in a directory that everybody may
-// write to, such as the default one. Each has a directory of its own in it.
-func TestUsersInDirectoryForAll(t *testing.T) {
-	t.Parallel()
-	other := nobody(t)
-	dir := testcaddy.TempDir(t)
-	check(t, os.Chmod(dir, 0o777|os.ModeSticky))
-	check(t, os.Mkdir(filepath.Join(dir, "orderly-0"), 0o755)) // bug: it stayed open to others
-	upstream := testcaddy.NewUpstream(t)
-	root := start(t, setup{upstream: upstream, dir: dir, site: serialized})
-	service := start(t, setup{upstream: upstream, dir: dir, site: serialized, user: other})
-	answers := []<-chan testcaddy.Answer{root.getting("/?name=root&gate"), service.getting("/?name=service&gate")}
-	upstream.AwaitEntry("root")
-	upstream.AwaitEntry("service")
-	waits := service.getting("/?name=waiter")
-	service.awaitQueue("serializer_", 1, 1)
-	for uid, tickets := range map[uint32]int{0: 1, other.uid: 2} {
-		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", uid))
-		info, err := os.Stat(own)
-		check(t, err)
-		if n := len(lockFiles(t, own)); n != tickets || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s has mode %v and %d tickets; expected 0700 and %d", own, info.Mode(), n, tickets)
-		}
-	}
-	upstream.Open("service")
-	upstream.Open("root")
-	for _, answer := range append(answers, waits) {
-		(<-answer).Want(t, http.StatusOK)
-	}
 }

@@ -58,24 +58,6 @@ func TestGiveUp(t *testing.T) {
 	})
 }
 
-// MaxWaiting counts those who wait, and not those inside.
-func TestFull(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		a := arrival()
-		a.MaxWaiting = 1
-		holder := enter(t, e, a)
-		first := join(t, e, a)
-		if refused := start(e, a).refused(t, serializer.ReasonFull, serializer.ErrFull); refused.Position != 2 || refused.Token != 0 {
-			t.Errorf("refused at position %d with token %d; expected 2 and none", refused.Position, refused.Token)
-		}
-		a.MaxWaiting = 2
-		second := join(t, e, a)
-		holder.Leave()
-		first.enters(t).Leave()
-		second.enters(t).Leave()
-	})
-}
-
 // When a writer is superseded, the readers behind it enter beside those inside.
 func TestDropWriter(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {

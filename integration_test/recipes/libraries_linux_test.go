@@ -103,8 +103,8 @@ func TestLibraryFencingToken(t *testing.T) {
 
 func TestLibraryDatabase(t *testing.T) {
 	p := programUnder(t, "IDs in a database")
-	db := startPostgreSQL(t)
-	where := "DATABASE=host=" + db.dir + " user=shop dbname=shop"
+	_, host := startPostgreSQL(t)
+	where := "DATABASE=host=" + host + " user=shop dbname=shop"
 	first, second := p.run(where), p.run(where)
 	if len(first) != 1 || !strings.HasPrefix(first[0], "the_first_order_is_") || !slices.Equal(first, second) {
 		t.Errorf("%q, then %q", first, second)

@@ -86,6 +86,9 @@ func StartPooler(t testing.TB, addr string) *Server {
 	return p
 }
 
+// Log is what the server has said.
+func (s *Server) Log() string { return s.process.Log.String() }
+
 // URL is that of the server's database.
 func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderly?sslmode=disable" }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -77,47 +76,6 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 	}
 }
 
-// Requests that wait for the old engine in a paused queue are refused when their turn
-// comes while a request is inside by the new one, and the other way round.
-func TestRivalsNeverLetTwoIn(t *testing.T) {
-	const requests = 400
-	dir := t.TempDir()
-	rivals := []*engineRef{opened(t, engines.File{}, dir), opened(t, engines.Memory{}, dir)}
-	var group sync.WaitGroup
-	var inside, passed, refused atomic.Int64
-	for i := range requests {
-		group.Go(func() {
-			e := rivals[i%len(rivals)]
-			turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: "a_"})
-			if err == nil {
-				err = e.CheckRivals("a_", turn)
-			}
-			if err != nil {
-				if refusalOf(err).Reason != serializer.ReasonStorage {
-					t.Error(err)
-				}
-				refused.Add(1)
-				return
-			}
-			if n := inside.Add(1); n > 1 {
-				t.Errorf("%d are inside", n)
-			}
-			passed.Add(1)
-			inside.Add(-1)
-			turn.Leave()
-		})
-	}
-	group.Wait()
-	t.Logf("%d passed, %d were refused", passed.Load(), refused.Load())
-
-	alone := opened(t, engines.Memory{}, t.TempDir())
-	turn := entered(t, alone, "a_")
-	defer turn.Leave()
-	if err := alone.CheckRivals("a_", turn); err != nil {
-		t.Error(err)
-	}
-}
-
 // Bug: while a request of one queue looked for rivals, those of the engine's other queues
 // entered without a look, beside requests of the old engine.
 func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
@@ -134,7 +92,7 @@ func TestRivalsAreSeenByAllAtOnce(t *testing.T) {
 				if err == nil {
 					err = young.CheckRivals(queue, turn)
 				}
-				if isIn := err == nil; isIn != (i > 0) {
+				if isIn := err == nil; isIn != (i > 0) || !isIn && refusalOf(err).Reason != serializer.ReasonStorage {
 					t.Errorf("%s: %v", queue, err)
 					return
 				} else if isIn {

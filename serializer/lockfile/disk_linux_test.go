@@ -115,35 +115,6 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// Bug: if another directory could not be opened because the disk was full, the tickets there
-// stayed in the queues for ever.
-func TestDiskFullWhenReplaced(t *testing.T) {
-	t.Parallel()
-	base := smallDisk(t, "nr_inodes=1000")
-	dir := filepath.Join(base, "locks")
-	one, two := open(t, dir), open(t, dir)
-	enter(t, one, "a_").Leave()
-	resume := one.deaf()
-	movedAway(t, dir)
-	holder := enter(t, two, "a_")
-	must(t, unix.Mount("none", base, "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", inodesOf(t, base))))
-	resume()
-	if r := <-started(one, "a_"); !isFull(r.err) {
-		t.Fatalf("got %v; expected that the disk is full", r.err)
-	}
-	must(t, unix.Mount("none", base, "tmpfs", unix.MS_REMOUNT, "nr_inodes=1000"))
-	holder.Leave()
-	get(t, started(one, "a_")).Leave()
-}
-
-// inodesOf is how many inodes a file system uses.
-func inodesOf(t testing.TB, path string) uint64 {
-	t.Helper()
-	var st unix.Statfs_t
-	must(t, unix.Statfs(path, &st))
-	return st.Files - st.Ffree
-}
-
 // setAppendOnly lets a directory or file only grow: nothing can be removed or linked.
 func setAppendOnly(t testing.TB, path string, on bool) {
 	t.Helper()

@@ -114,45 +114,12 @@ func TestLogHandlerCallsEngine(t *testing.T) {
 	}
 }
 
-// pauseFile makes a file as a pause is kept.
-func pauseFile(t testing.TB, dir, queue string, end time.Time) string {
-	t.Helper()
-	return touch(t, dir, name.Pause{Queue: queue, End: end}.String())
-}
-
-// A pause is a file: it applies to all processes, also to those that start later, and it
-// ends when the file is removed, or by itself. A name that ends in * stands for all queues
-// that begin so.
-func TestPauseFiles(t *testing.T) {
-	t.Parallel()
-	for _, pause := range []string{"a_", "a*", "*"} {
-		t.Run(pause, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			forever := pauseFile(t, dir, pause, serializer.Forever)
-			one := open(t, dir)
-			first := joined(t, one, "a_")
-			stillWaits(t, first, "the queue is paused")
-			if pause != "*" {
-				enter(t, one, "b_").Leave()
-			}
-			remove(t, forever)
-			turn := get(t, first)
-			pauseFile(t, dir, pause, time.Now().Add(tickInterval))
-			next := started(open(t, dir), "a_")
-			turn.Leave()
-			get(t, next).Leave()
-			wait.Until(t, "the file of the pause is gone", func() bool { return len(filesWith(t, dir, name.Pauses)) == 0 })
-		})
-	}
-}
-
 // A pause that ended while no process was running pauses nobody, and is removed. A file
 // that only looks like a pause pauses nobody, as nobody could say when it ends, and stays.
 func TestPauseThatCountsNot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	over := pauseFile(t, dir, "a_", time.Now().Add(-time.Second))
+	over := touch(t, dir, name.Pause{Queue: "a_", End: time.Now().Add(-time.Second)}.String())
 	var nonsense []string
 	for _, text := range []string{"", "a_", "123-a_", "99999999999999999999-a_", "00001609693865378515-"} {
 		nonsense = append(nonsense, touch(t, dir, name.Pauses+text))

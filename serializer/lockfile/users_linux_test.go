@@ -50,6 +50,23 @@ func statOf(t testing.TB, path string) (st unix.Stat_t) {
 	return st
 }
 
+// Users do not obstruct each other in a directory that everybody may write to: each has one of
+// its own there, which the others cannot read. Bug: one that was there stayed open to others.
+func TestUsersInDirectoryForAll(t *testing.T) {
+	t.Parallel()
+	dir := publicDir(t)
+	for _, uid := range []int{alice, bob} {
+		own := filepath.Join(dir, fmt.Sprintf("orderly-%d", uid))
+		if uid == alice {
+			must(t, errors.Join(os.Mkdir(own, 0o755), os.Chown(own, uid, uid)))
+		}
+		helper{UID: uid, GID: uid, Dir: dir, Queue: "a_"}.inside(t)
+		if st, n := statOf(t, own), len(filesWith(t, own, "a_")); st.Uid != uint32(uid) || st.Mode&0o777 != 0o700 || n != 1 {
+			t.Errorf("%s is of user %d, has mode %o and %d tickets", own, st.Uid, st.Mode, n)
+		}
+	}
+}
+
 // What another user has put in the place of a user's directory is refused, and nothing is
 // written through it.
 func TestNameOfUsersDirectoryTaken(t *testing.T) {

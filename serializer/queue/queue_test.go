@@ -46,41 +46,6 @@ func TestTicketsHeardOfInNoOrder(t *testing.T) {
 	}
 }
 
-// A ticket that must be alone stays alone, whatever the rules behind it, until it leaves.
-// Bug: a ticket of a wider line of the same queue entered beside it.
-func TestWiderRuleBehindNarrower(t *testing.T) {
-	three, reader := Rule{Limit: 3}, Rule{Shared: true}
-	for _, c := range []struct {
-		name   string
-		rules  []Rule
-		leaves int
-		before int // inside before one leaves
-		after  int
-	}{
-		{"behind one that is alone", []Rule{{}, three, three}, 0, 1, 2},
-		{"behind two places", []Rule{three, {Limit: 2}, three}, 1, 2, 2},
-		{"a wider one leaves", []Rule{three, {Limit: 2}, three, three}, 0, 2, 2},
-		{"readers", []Rule{{Shared: true, Limit: 1}, reader, reader}, 0, 1, 2},
-		{"readers, narrow in between", []Rule{reader, {Shared: true, Limit: 3}, reader, reader, reader}, 1, 3, 4},
-	} {
-		var q Queue[*ticket]
-		tickets := make([]ticket, len(c.rules))
-		for i := range tickets {
-			tickets[i].number, tickets[i].Rule = i, c.rules[i]
-			q.Insert(&tickets[i])
-		}
-		for q.Admit() != nil {
-		}
-		before := q.inside
-		q.Remove(&tickets[c.leaves])
-		for q.Admit() != nil {
-		}
-		if before != c.before || q.inside != c.after {
-			t.Errorf("%s: %d inside, then %d; expected %d and %d", c.name, before, q.inside, c.before, c.after)
-		}
-	}
-}
-
 // The first local waiter with too many from itself to the end is superseded. Those that are
 // inside, that are remote, or that did not ask for it stay.
 func TestSuperseded(t *testing.T) {
