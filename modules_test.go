@@ -17,7 +17,7 @@ import (
 func TestModuleDocumentation(t *testing.T) {
 	modules := 0
 	engines := engineFolders(t)
-	for _, folder := range append([]string{"modules/serialize", "modules/uniqueids", "modules/internal/engines", "modules/internal/enginesettings"}, engines...) {
+	for _, folder := range append([]string{"modules/once", "modules/serialize", "modules/uniqueids", "modules/internal/engines", "modules/internal/enginesettings"}, engines...) {
 		files, err := filepath.Glob(folder + "/*.go")
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +57,7 @@ func TestModuleDocumentation(t *testing.T) {
 			}
 		}
 	}
-	if modules != 6+len(engines) {
+	if modules != 7+len(engines) {
 		t.Errorf("there are %d modules", modules)
 	}
 }

@@ -35,6 +35,7 @@ type passage struct {
 	rule    serializer.Rule
 	about   telemetry.Request // what lists, logs and metrics have of it
 	earlier *passage          // the request's previous passage, or nil
+	all     *passages         // of the request
 
 	failure error // why it was refused, or nil
 	body    *requestbody.Body
@@ -53,9 +54,10 @@ type passage struct {
 // once: a proxy's transport may read the variables after its handler has returned, beside error
 // routes.
 type passages struct {
-	latest *passage // or nil
-	bypass bool     // the request bypasses all queues from now on
-	stream *stream  // of the outermost line with keepalive that the request has not left, or nil
+	latest  *passage // or nil
+	bypass  bool     // the request bypasses all queues from now on
+	refused int      // the status of the latest refusal, or 0
+	stream  *stream  // of the outermost line with keepalive that the request has not left, or nil
 }
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
@@ -74,7 +76,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		s.report.Count(telemetry.OutcomeSkipped)
 		return next.ServeHTTP(w, r)
 	}
-	p := s.newPassage(r, vars, all.latest)
+	p := s.newPassage(r, vars, all)
 	if before := p.before(); before != nil {
 		return p.serveAgain(before, w, r, next)
 	}
@@ -99,8 +101,8 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 }
 
 // newPassage describes the passage of a request that arrives.
-func (s *Handler) newPassage(r *http.Request, vars map[string]any, earlier *passage) *passage {
-	p := &passage{handler: s, rule: s.rule, earlier: earlier}
+func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages) *passage {
+	p := &passage{handler: s, rule: s.rule, earlier: all.latest, all: all}
 	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {
 		p.rule, p.about.Reader = s.shared, true
@@ -165,16 +167,18 @@ func (all *passages) add(p *passage, r *http.Request) {
 	})
 }
 
-// around is the context of the turn that the request has taken last of those that it holds
-// already, or nil.
-func (p *passage) around() *turncontext.Context {
-	for e := p.earlier; e != nil; e = e.earlier {
-		if e.context.Inside() {
-			return &e.context
+// Innermost implements [heldturns.Holder].
+func (all *passages) Innermost() *turncontext.Context {
+	for p := all.latest; p != nil; p = p.earlier {
+		if p.context.Inside() {
+			return &p.context
 		}
 	}
 	return nil
 }
+
+// Refused implements [heldturns.Holder].
+func (all *passages) Refused() (status int) { return all.refused }
 
 // Held implements [heldturns.Holder].
 func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
@@ -193,10 +197,8 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	if *s.Buffer == directive.Off { // the next handlers read it while they are inside
 		return nil
 	}
-	if len(r.Header["Incremental"]) > 0 && caddyhttp.IsIncremental(r.Header) {
-		w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
-		return caddyhttp.Error(http.StatusServiceUnavailable,
-			errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
+	if err := requestbody.RefuseIncremental(w, r); err != nil {
+		return err
 	}
 	if requestbody.None(r) {
 		return nil
@@ -227,7 +229,7 @@ func (p *passage) dropBody() {
 // wait takes a ticket and waits for the turn. If it returns an error, the passage has none.
 func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := p.handler
-	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.around())
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)))
 	if s.WaitingPage != nil && waitingpage.Serves(r) {
 		err = p.waitAsBrowser(w, r)
 	} else if p.engine, err = s.engine.Acquire(); err == nil {
@@ -359,6 +361,7 @@ func refusalOf(err error) *serializer.Refused {
 // answer what is the client's fault: trying again does not help.
 func (p *passage) answerRefusal(w http.ResponseWriter) error {
 	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
+	p.all.refused = failure.StatusCode
 	if p.about.Reason == "" && failure.StatusCode < 500 {
 		return p.failure
 	}

@@ -6,6 +6,7 @@ package requestbody
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,17 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 	err = failure(r.Context(), err)
 	r.Body = failed{r.Body, err}
 	return nil, err
+}
+
+// RefuseIncremental returns an error if the client wants the body to be forwarded while it
+// comes: one that is read before does not.
+func RefuseIncremental(w http.ResponseWriter, r *http.Request) error {
+	if len(r.Header["Incremental"]) == 0 || !caddyhttp.IsIncremental(r.Header) {
+		return nil
+	}
+	w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
+	return caddyhttp.Error(http.StatusServiceUnavailable,
+		errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
 }
 
 // announce gives a request the length of its body, if that came without one: in chunks, or
@@ -177,6 +189,24 @@ func (b *Body) Read(p []byte) (int, error) {
 		return b.memory.Read(p)
 	}
 	return b.file.Read(p)
+}
+
+// Sum is the SHA-256 of the body of a request, which [Read] has read, and nobody since.
+func Sum(r *http.Request) ([]byte, error) {
+	hash := sha256.New()
+	b, ok := r.Body.(*Body)
+	if !ok {
+		return hash.Sum(nil), nil // it has none
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	hash.Write(b.memory.Bytes())
+	if b.file != nil {
+		if _, err := io.Copy(hash, io.NewSectionReader(b.file, 0, b.size)); err != nil {
+			return nil, caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("reading a request body from a file: %w: %w", ErrFile, err))
+		}
+	}
+	return hash.Sum(nil), nil
 }
 
 // Free closes the file, so that it is gone. What is in memory can still be read. b may

@@ -33,6 +33,7 @@ type Buffer struct {
 	status  int   // 0 before the handlers have given one
 	length  int64 // that the handlers have announced, or -1
 	written int64 // by them
+	head    bool  // the request is a HEAD: no body follows
 	kept    *kept
 }
 
@@ -49,7 +50,7 @@ const (
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Buffer) Init(w http.ResponseWriter, r *http.Request, t *turncontext.Context, limit int64) {
 	*b = Buffer{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: requestbody.Tunnel(r), upload: requestbody.UploadOf(r), length: -1, kept: keep(w.Header()),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: requestbody.Tunnel(r), upload: requestbody.UploadOf(r), length: -1, head: r.Method == http.MethodHead, kept: keep(w.Header()),
 	}
 	if b.upload.Uploading() {
 		t.Interrupt(b.cutUpload)
@@ -271,6 +272,25 @@ func (b *Buffer) Deliver(err error) error {
 		_ = b.kept.send(b.w, b.status) // if the client has gone, nobody needs to know
 	}
 	return err
+}
+
+// Answer is a response that no part of has been sent.
+type Answer struct {
+	Status int
+	Header http.Header // when the handlers gave the status; not to be changed
+	Body   []byte      // until Deliver
+}
+
+// Answer returns what is kept of the response when Serve has returned. whole is false if it
+// was not kept, or only in part. broken is true if it has fewer bytes than the handlers
+// announced.
+func (b *Buffer) Answer() (a Answer, whole, broken bool) {
+	a = Answer{Status: cmp.Or(b.status, http.StatusOK), Header: make(http.Header), Body: b.kept.body.Bytes()}
+	if b.kept.head.restore(a.Header); b.status == 0 {
+		a.Header = b.w.Header()
+	}
+	bodyless := b.head || b.status == http.StatusNoContent || b.status == http.StatusNotModified
+	return a, b.state == keeping && b.fits(), !bodyless && b.length >= 0 && b.written != b.length
 }
 
 // Interface guards

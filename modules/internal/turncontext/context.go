@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,6 +67,19 @@ func (c *Context) Init(r *http.Request, finish bool, around *Context) {
 			c.Revoke(revoked.Cause)
 		}
 	}
+}
+
+// Depth is how many turns the request holds, up to this one. c may be nil.
+func (c *Context) Depth() (depth int) {
+	for ; c != nil; c = c.around {
+		depth++
+	}
+	return depth
+}
+
+// Trace lets net/http report what it does for the next handlers. It is called after Init.
+func (c *Context) Trace(trace *httptrace.ClientTrace) {
+	c.inside.Context = httptrace.WithClientTrace(c.inside.Context, trace)
 }
 
 // outermost is the first of the turns that the request holds.

@@ -1,0 +1,180 @@
+// Package once is the handler once: a request that comes twice with one idempotency key reaches
+// the upstream once. A request's way is in serve.go, from top to bottom.
+//
+// The order comes from an engine, with a queue for each key. What became of a key is in Caddy's
+// storage. So the first request stores that it has begun before it goes on: whatever happens
+// then, no other one runs.
+package once
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
+)
+
+func init() { caddy.RegisterModule(Handler{}) }
+
+// Handler lets a request that comes twice with one idempotency key reach the next handlers once.
+// The second one gets the first one's answer. The first one runs to its end even if its client
+// has gone.
+//
+// If it is not known whether the upstream has acted, repetitions are refused with 409. Refusals
+// are problem details (RFC 9457), with the reason in the field `Orderly-Once`.
+//
+// Placeholder | Description
+// ------------|---------------
+// `{http.once.key}` | The hash of the key, its host and its scope, as logs have it
+// `{http.once.outcome}` | `first`, `repeated`, `freed`, or the reason of a refusal
+type Handler struct {
+	// The idempotency key, with placeholders. If it is empty, the request passes. Default:
+	// `{http.request.header.Idempotency-Key}`.
+	Key string `json:"key,omitempty"`
+
+	// Whose keys these are, with placeholders such as `{http.auth.user.id}`. Keys of different
+	// scopes never meet. `none` means that all clients share them. Required.
+	Scope string `json:"scope,omitempty"`
+
+	// Refuses requests without a key with 400. Default: false.
+	Required bool `json:"required,omitempty"`
+
+	// The request methods that have keys; others pass. Default: `POST` and `PATCH`.
+	Methods []string `json:"methods,omitempty"`
+
+	// How long an answer is repeated, as a duration up to 7 days. Default: 24h.
+	Keep *caddy.Duration `json:"keep,omitempty"`
+
+	// How long a repetition waits for the first request, as a duration. 0 means not to wait.
+	// Default: 30s.
+	Timeout *caddy.Duration `json:"timeout,omitempty"`
+
+	// The size of the largest answer that is repeated, in bytes or as a text such as `256KiB`. At
+	// most 64MiB. Default: `256KiB`.
+	MaxResponse *directive.Size `json:"max_response,omitempty"`
+
+	// Fields of the answer that are repeated beside `Location`, `Content-*`, `ETag`,
+	// `Last-Modified` and `Link`. `Set-Cookie` never is. Default: none.
+	RepeatHeader []string `json:"repeat_header,omitempty"`
+
+	// What must be the same beside method and address: `body`, or `none`. Default: `body`.
+	Compare string `json:"compare,omitempty"`
+
+	// Lets an answer of 500 and more free the key, so that the next request runs. Default: false;
+	// it is repeated.
+	FreeErrors bool `json:"free_errors,omitempty"`
+
+	// How much of the request body is kept in memory, in bytes or as a text such as `64KiB`. The
+	// body is always read first. At most 1GiB. Default: `64KiB`.
+	Buffer *directive.Size `json:"buffer,omitempty"`
+
+	// How much of the request body beyond `buffer` is kept in an unnamed file. In bytes or as a
+	// text such as `64MiB`. At most 1TiB. Default: `256MiB`.
+	BufferDisk *directive.Size `json:"buffer_disk,omitempty"`
+
+	// The directory of the lock files that put repetitions in line, as an absolute path. Default:
+	// `queues` in Caddy's data directory.
+	Path string `json:"path,omitempty"`
+
+	// The engine that puts repetitions in line, a module of the namespace
+	// `http.serialize.engines`. Default: `file`.
+	EngineRaw json.RawMessage `json:"engine,omitempty" caddy:"namespace=http.serialize.engines inline_key=engine"`
+
+	engine   *engines.Ref
+	records  *records
+	before   context.Context // of the configuration that was active when this one was loaded; nil if none was
+	log      *zap.Logger
+	throttle *throttle.Throttle[string] // of log entries, by reason
+	id       <-chan struct{}            // of the configuration
+}
+
+// CaddyModule returns the Caddy module information.
+func (Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{
+		ID:  "http.handlers.once",
+		New: func() caddy.Module { return new(Handler) },
+	}
+}
+
+// Provision applies the defaults, checks the settings, and opens the engine and the records.
+func (h *Handler) Provision(ctx caddy.Context) (err error) {
+	if err := h.fillIn(); err != nil {
+		return fmt.Errorf("once: %w", err)
+	}
+	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
+		turncontext.KeepConnections(server)
+	}
+	h.log, h.id, h.before = ctx.Logger(), ctx.Done(), caddy.ActiveContext().Context
+	h.throttle = new(throttle.Throttle[string])
+	h.warnOfSetCookie()
+	module, err := engines.Load(ctx, h, h.EngineRaw)
+	if err != nil {
+		return fmt.Errorf("once: %w", err)
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	if h.records, err = openRecords(ctx); err != nil {
+		return fmt.Errorf("once: %w", err)
+	}
+	if err := h.checkEngine(engines.NameOf(module)); err != nil {
+		return fmt.Errorf("once: %w", err)
+	}
+	if h.engine, err = engines.Open(module, h.Path, ctx.Slogger()); err == nil {
+		err = engines.LoadingOf(ctx).Examine(h.engine.Shared)
+	}
+	if err != nil {
+		return fmt.Errorf("once: %w", err)
+	}
+	return nil
+}
+
+// checkEngine refuses an engine of one machine where several machines may share the records.
+func (h *Handler) checkEngine(name string) error {
+	if !h.records.inFiles() && (name == "file" || name == "memory") {
+		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
+			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
+	}
+	return nil
+}
+
+// Cleanup releases the engine and the records. Requests of this configuration keep the engine
+// until they are done, unless the process ends.
+func (h *Handler) Cleanup() error {
+	var err error
+	if h.records != nil {
+		_, err = used.Delete(h.id)
+	}
+	if h.engine == nil {
+		return err
+	}
+	switch {
+	case caddy.Exiting():
+		engines.CloseAll()
+		h.engine.Retire()
+	case caddy.ActiveContext().Context == h.before: // this one never was: it is rejected, or only validated
+		h.engine.Reject()
+	default:
+		h.engine.Retire()
+	}
+	h.throttle.Flush()
+	return err
+}
+
+// keepTime is the setting keep.
+func (h *Handler) keepTime() time.Duration { return time.Duration(*h.Keep) }
+
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

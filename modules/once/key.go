@@ -1,0 +1,94 @@
+package once
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"strings"
+)
+
+// key is an idempotency key of one host and scope, in the two forms in which it is used. The key
+// itself is not kept.
+type key struct {
+	hash   string      // its name in the storage, in queues and in logs
+	sealer cipher.AEAD // of its records
+}
+
+// deriveKey derives both forms from a key, the scope and the host. Neither leads back, and
+// keys of different hosts or scopes never meet.
+func deriveKey(host, scope, text string) (k key, err error) {
+	var secret []byte
+	for _, part := range []string{host, scope, text} {
+		secret = binary.AppendUvarint(secret, uint64(len(part)))
+		secret = append(secret, part...)
+	}
+	master, err := hkdf.Extract(sha256.New, secret, []byte("orderly once"))
+	if err != nil {
+		return key{}, fmt.Errorf("deriving a key: %w", err)
+	}
+	hash, err := hkdf.Expand(sha256.New, master, "name", 16)
+	if err != nil {
+		return key{}, fmt.Errorf("deriving a key's hash: %w", err)
+	}
+	secret, err = hkdf.Expand(sha256.New, master, "record", 32)
+	if err != nil {
+		return key{}, fmt.Errorf("deriving a record's key: %w", err)
+	}
+	block, err := aes.NewCipher(secret)
+	if err != nil {
+		return key{}, fmt.Errorf("preparing a record's cipher: %w", err)
+	}
+	sealer, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		return key{}, fmt.Errorf("preparing a record's cipher: %w", err)
+	}
+	return key{hex.EncodeToString(hash), sealer}, nil
+}
+
+// hostOf is the host of a request as keys know it: without regard to case, port and a final dot.
+func hostOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+// maxKey is the length of the longest key.
+const maxKey = 255
+
+// unquote returns a key without the quotes of a structured field (RFC 9651), if it has them.
+// Parameters behind them are ignored. ok is false if the text is no key.
+func unquote(text string) (key string, ok bool) {
+	key = text
+	if rest, quoted := strings.CutPrefix(text, `"`); quoted {
+		var unescaped strings.Builder
+		end := -1
+		for i := 0; i < len(rest) && end < 0; i++ {
+			switch c := rest[i]; {
+			case c == '"':
+				end = i
+			case c == '\\' && i+1 < len(rest) && strings.IndexByte(`"\`, rest[i+1]) >= 0:
+				i++
+				unescaped.WriteByte(rest[i])
+			case c == '\\':
+				return "", false
+			default:
+				unescaped.WriteByte(c)
+			}
+		}
+		if end < 0 {
+			return "", false
+		}
+		if after := strings.TrimLeft(rest[end+1:], " "); after != "" && after[0] != ';' {
+			return "", false // a second key
+		}
+		key = unescaped.String()
+	}
+	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
+	return key, key != "" && len(key) <= maxKey && !strings.ContainsFunc(key, hidden)
+}

@@ -1,0 +1,381 @@
+//go:build unix
+
+package once_test
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	_ "github.com/orderly-http/caddy-orderly"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+// The test binary is Caddy as well; see package testcaddy.
+func init() { testcaddy.RunIfCaddy() }
+
+func TestMain(m *testing.M) {
+	wait.InParallel()
+	os.Exit(m.Run())
+}
+
+// shop is an upstream that counts effects by key. The query of a request says what to do with it.
+type shop struct {
+	addr string
+	gate chan struct{} // ends one request with do=wait
+
+	mu      sync.Mutex
+	effects map[string]int
+	headers map[string]http.Header
+}
+
+func newShop(t *testing.T) *shop {
+	s := &shop{gate: make(chan struct{}), effects: make(map[string]int), headers: make(map[string]http.Header)}
+	s.addr = testcaddy.Serve(t, s)
+	return s
+}
+
+func (s *shop) count(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.effects[key]
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	key, query := r.Header.Get("Idempotency-Key"), r.URL.Query()
+	key = cmp.Or(key, query.Get("key"))
+	s.mu.Lock()
+	s.effects[key]++
+	n := s.effects[key]
+	s.headers[key] = r.Header.Clone()
+	s.mu.Unlock()
+	for _, name := range []string{"Location", "Retry-After", "Content-Type", "X-Accel-Buffering", "Etag", "Link", "X-Order", "Set-Cookie"} {
+		if value := query.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
+	size, _ := strconv.Atoi(query.Get("size"))
+	switch query.Get("do") {
+	case "wait":
+		<-s.gate
+	case "break":
+		panic(http.ErrAbortHandler)
+	case "half":
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("half"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	case "sleep":
+		<-r.Context().Done()
+		return
+	case "hints":
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+	case "trailer":
+		w.Header().Set("Trailer", "X-Sum")
+		defer w.Header().Set("X-Sum", "1")
+	case "announce":
+		w.Header().Set("Content-Length", strconv.Itoa(size))
+	}
+	if status, err := strconv.Atoi(query.Get("status")); err == nil {
+		w.WriteHeader(status)
+		if status == 204 || status == 304 {
+			return
+		}
+	}
+	fmt.Fprintf(w, "%d%s", n, strings.Repeat("x", max(0, size-1)))
+}
+
+// site is a Caddy with a site that has these lines.
+func site(t *testing.T, lines string, more ...string) (url string, c *testcaddy.Server) {
+	t.Helper()
+	addr := testprocess.FreeAddr(t)
+	_, port, _ := strings.Cut(addr, ":")
+	c = testcaddy.Start(t, "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://:"+port+" {\n"+lines+"\n}\n"+strings.Join(more, "\n"))
+	return "http://" + addr, c
+}
+
+func post(t *testing.T, url, body, key string, header ...string) testcaddy.Answer {
+	t.Helper()
+	return testcaddy.Await(t, testcaddy.Send(t, http.MethodPost, url, body, append(header, "Idempotency-Key", key)...))
+}
+
+const (
+	repeated = "repeated" // by the record
+	runs     = "runs"     // the key was freed
+)
+
+// What a repetition gets after whatever the handlers behind have done: the first answer, a
+// refusal with a reason, or an answer of its own, since the key is free.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	dead := testprocess.FreeAddr(t)
+	const line = "once {\nscope none\nmax_response 1000\nrepeat_header X-Order Set-Cookie\n}\n"
+	proxy := "reverse_proxy " + s.addr + "\n"
+	for name, c := range map[string]struct {
+		lines, query string
+		status       int    // of the first answer
+		then         string // what a repetition gets
+		effects      int    // in the end
+	}{
+		"200":                          {query: "status=200", status: 200, then: repeated, effects: 1},
+		"201 with Location":            {query: "status=201&Location=/orders/1&Etag=%22a%22", status: 201, then: repeated, effects: 1},
+		"204":                          {query: "status=204", status: 204, then: repeated, effects: 1},
+		"302":                          {query: "status=302&Location=/thanks", status: 302, then: repeated, effects: 1},
+		"303":                          {query: "status=303&Location=/thanks", status: 303, then: repeated, effects: 1},
+		"304":                          {query: "status=304", status: 304, then: repeated, effects: 1},
+		"400":                          {query: "status=400", status: 400, then: repeated, effects: 1},
+		"404":                          {query: "status=404", status: 404, then: repeated, effects: 1},
+		"409":                          {query: "status=409", status: 409, then: repeated, effects: 1},
+		"422":                          {query: "status=422", status: 422, then: repeated, effects: 1},
+		"500":                          {query: "status=500", status: 500, then: repeated, effects: 1},
+		"502 of the upstream":          {query: "status=502", status: 502, then: repeated, effects: 1},
+		"503":                          {query: "status=503", status: 503, then: repeated, effects: 1},
+		"503 with Retry-After":         {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
+		"401":                          {query: "status=401", status: 401, then: runs, effects: 2},
+		"403":                          {query: "status=403", status: 403, then: runs, effects: 2},
+		"407":                          {query: "status=407", status: 407, then: runs, effects: 2},
+		"408":                          {query: "status=408", status: 408, then: runs, effects: 2},
+		"421":                          {query: "status=421", status: 421, then: runs, effects: 2},
+		"425":                          {query: "status=425", status: 425, then: runs, effects: 2},
+		"429":                          {query: "status=429", status: 429, then: runs, effects: 2},
+		"free_errors":                  {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
+		"free_errors, and a 404":       {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
+		"a field that is wanted":       {query: "X-Order=7&Set-Cookie=session=1", status: 200, then: repeated, effects: 1},
+		"interim answers":              {query: "do=hints", status: 200, then: repeated, effects: 1},
+		"trailers":                     {query: "do=trailer", status: 200, then: repeated, effects: 1},
+		"as large as max_response":     {query: "size=1000", status: 200, then: repeated, effects: 1},
+		"larger":                       {query: "size=1001", status: 200, then: "not_kept", effects: 1},
+		"larger, and announced":        {query: "do=announce&size=5000", status: 200, then: "not_kept", effects: 1},
+		"a stream":                     {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
+		"unbuffered":                   {query: "X-Accel-Buffering=no", status: 200, then: "not_kept", effects: 1},
+		"broken before the answer":     {query: "do=break", status: 502, then: "unknown", effects: 1},
+		"broken in the answer":         {query: "do=half", status: 200, then: "unknown", effects: 1},
+		"a proxy that waits no longer": {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=sleep", status: 504, then: "unknown", effects: 1},
+		"an error":                     {lines: line + "error 500", status: 500, then: "unknown"},
+		"an error of a route":          {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
+		"an error that forbids":        {lines: line + "error 403", status: 403, then: runs},
+		"no connection":                {lines: line + "reverse_proxy " + dead, status: 502, then: runs},
+		"no connection, written":       {lines: line + "reverse_proxy " + dead + " " + dead + " {\nlb_retries 2\n}", status: 502, then: runs},
+		"no upstream":                  {lines: line + "reverse_proxy {\ndynamic srv nowhere.invalid\n}", status: 503, then: runs},
+		"the second upstream": {lines: line + "reverse_proxy " + dead + " " + s.addr + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\n}",
+			query: "status=201", status: 201, then: repeated, effects: 1},
+		"sent, then no connection": {lines: line + "reverse_proxy " + s.addr + " " + dead + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
+			query: "do=break", status: 504, then: "unknown", effects: 1},
+		"sent, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
+			query: "do=break", status: 504, then: "unknown", effects: 1},
+		"encode in front":       {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
+		"a second line":         {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
+		"a second key":          {lines: line + "route {\n" + strings.Replace(line, "none", "x", 1) + proxy + "}", status: 200, then: repeated, effects: 1},
+		"a rewrite":             {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
+		"an answer of Caddy":    {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
+		"nothing":               {lines: line, status: 200, then: repeated},
+		"serialize":             {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
+		"serialize around":      {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"authentication behind": {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lines := cmp.Or(c.lines, line+proxy)
+			url, _ := site(t, lines)
+			key := strings.ReplaceAll(name, " ", "-")
+			send := func() testcaddy.Answer {
+				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, "body", "Idempotency-Key", key, "Accept-Encoding", "gzip")
+			}
+			first := send()
+			if first.StatusCode != c.status {
+				t.Fatalf("the first answer: %v", first)
+			}
+			again := send()
+			reason, replayed := again.Header.Get("Orderly-Once"), again.Header.Get("Idempotent-Replayed") == "true"
+			switch c.then {
+			case repeated:
+				if !replayed || again.StatusCode != first.StatusCode || again.Text != first.Text {
+					t.Errorf("a repetition: %v, after %v", again, first)
+				}
+				for _, name := range []string{"Location", "Content-Type", "Content-Encoding", "Etag", "Link", "X-Order"} {
+					if again.Header.Get(name) != first.Header.Get(name) {
+						t.Errorf("%s: %q, after %q", name, again.Header.Get(name), first.Header.Get(name))
+					}
+				}
+				if again.Header.Get("Set-Cookie") != "" {
+					t.Error("a cookie was repeated")
+				}
+			case runs:
+				if replayed || reason != "" || again.StatusCode != first.StatusCode {
+					t.Errorf("the second request: %v", again)
+				}
+			default:
+				if again.StatusCode != http.StatusConflict || reason != c.then || again.Header.Get("X-Should-Retry") != "false" ||
+					again.Header.Get("Content-Type") != "application/problem+json" || again.Header.Get("Retry-After") != "" {
+					t.Errorf("a repetition: %v", again)
+				}
+			}
+			if n := s.count(key); n != c.effects {
+				t.Errorf("%d effects, want %d", n, c.effects)
+			}
+		})
+	}
+}
+
+// A refusal by a queue behind frees the key, also one whose answer serialize writes.
+func TestRefusalByQueue(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]string{"an error": "", "an answer": "error_response text/plain full"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t)
+			url, _ := site(t, "once {\nscope none\n}\nserialize {\ntimeout 50ms\n"+option+"\n}\nreverse_proxy "+s.addr)
+			holder := testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "holder")
+			wait.Until(t, "the holder is inside", func() bool { return s.count("holder") == 1 })
+			post(t, url, "", "b").Want(t, 503)
+			s.gate <- struct{}{}
+			testcaddy.Await(t, holder).Want(t, 200)
+			if a := post(t, url, "", "b"); a.StatusCode != 200 || a.Text != "1" {
+				t.Errorf("after the refusal: %v", a)
+			}
+		})
+	}
+}
+
+// Repetitions wait in line for the first, eight at most, and no longer than timeout. A client that
+// hangs up does not end the first request. Another key does not wait.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	url, c := site(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+s.addr)
+	hungUp, hangUp := newClient(t, url+"/?do=wait", "a")
+	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
+	hangUp()
+	<-hungUp
+	var answers []<-chan testcaddy.Answer
+	for range 12 {
+		answers = append(answers, testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "a"))
+	}
+	refused := make(chan testcaddy.Answer, 12)
+	others := make(chan testcaddy.Answer, 12)
+	for _, answer := range answers {
+		go func() {
+			if a := <-answer; a.StatusCode == 409 {
+				refused <- a
+			} else {
+				others <- a
+			}
+		}()
+	}
+	for range 4 {
+		select {
+		case a := <-refused:
+			if a.Header.Get("Orderly-Once") != "running" || a.Header.Get("Retry-After") == "" || a.Header.Get("X-Should-Retry") != "" {
+				t.Errorf("refused with %v", a)
+			}
+		case <-time.After(wait.Patience):
+			t.Fatal("more than eight wait")
+		}
+	}
+	post(t, url, "", "b").Want(t, 200)
+	s.gate <- struct{}{}
+	for range 8 {
+		if a := <-others; a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
+			t.Errorf("a repetition: %v", a)
+		}
+	}
+	if n := s.count("a"); n != 1 {
+		t.Errorf("%d effects", n)
+	}
+	metrics := c.Ask("/metrics")
+	for _, line := range []string{`{outcome="first"} 2`, `{outcome="repeated"} 8`, `{outcome="running"} 4`, `{outcome="unknown"} 0`} {
+		if !strings.Contains(metrics, "caddy_once_requests_total"+line) {
+			t.Errorf("no metric %s", line)
+		}
+	}
+}
+
+// newClient sends a request, until it hangs up.
+func newClient(t *testing.T, url, key string) (ended <-chan struct{}, hangUp func()) {
+	t.Helper()
+	transport := new(http.Transport)
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
+	r.Header.Set("Idempotency-Key", key)
+	done, cancel := make(chan struct{}), make(chan struct{})
+	r.Cancel = cancel //nolint:staticcheck // it is short
+	go func() { defer close(done); _, _ = transport.RoundTrip(r) }()
+	return done, func() { close(cancel) }
+}
+
+// net/http by itself sends a request without a body again if it has an Idempotency-Key and its
+// kept connection breaks.
+func TestKeptConnectionThatBreaks(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"once {\nscope none\n}\n", ""} {
+		s := newShop(t)
+		url, _ := site(t, line+"reverse_proxy "+s.addr)
+		post(t, url, "", "warm").Want(t, 200)
+		a := post(t, url+"/?do=break", "", "a")
+		if n, want := s.count("a"), map[bool]int{true: 1, false: 2}[line != ""]; n != want || a.StatusCode < 500 {
+			t.Errorf("%q: %d effects, want %d; answer: %v", line, n, want, a)
+		}
+		if line != "" && post(t, url+"/?do=break", "", "a").Header.Get("Orderly-Once") != "unknown" {
+			t.Error("it is known what became of it")
+		}
+	}
+}
+
+// Keys with and without quotes are the same; those of other hosts, scopes, methods, addresses and
+// bodies are not.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	url, c := site(t, "once {\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
+	for _, r := range []struct {
+		key, user, host, path, body string
+		status                      int
+		says                        string // the reason, or the body of the answer
+	}{
+		{"", "anna", "", "/", "a", 400, "no_key"},
+		{"k", "", "", "/", "a", 400, "no_scope"},
+		{"k", "anna", "", "/", "a", 200, "1"},
+		{`"k"`, "anna", "", "/", "a", 200, "1"},
+		{`"k";v=1`, "anna", "A.example", "/", "a", 200, "1"},
+		{"k", "anna", "a.EXAMPLE.:80", "/", "a", 200, "1"},
+		{"k", "berta", "", "/", "a", 200, "2"},
+		{"k", "anna", "", "/", "b", 422, "mismatch"},
+		{"k", "anna", "", "/", "", 422, "mismatch"},
+		{"k", "anna", "", "/b", "a", 422, "mismatch"},
+		{"k", "anna", "", "/?b", "a", 422, "mismatch"},
+		{`"k`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k", "l"`, "anna", "", "/", "a", 400, "bad_key"},
+		{`""`, "anna", "", "/", "a", 400, "bad_key"},
+		{"a b", "anna", "", "/", "a", 400, "bad_key"},
+		{"ü", "anna", "", "/", "a", 400, "bad_key"},
+		{strings.Repeat("k", 256), "anna", "", "/", "a", 400, "bad_key"},
+		{strings.Repeat("l", 255), "anna", "", "/", "a", 200, "1"},
+		{`"q\"\\"`, "anna", "", "/", "a", 200, "1"},
+		{`q"\`, "anna", "", "/", "a", 200, "1"},
+		{"k", "anna", "", "/", "a", 200, "1"},
+	} {
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url+r.path, strings.NewReader(r.body))
+		testcaddy.SetHeader(req, []string{"Idempotency-Key", r.key, "X-User", r.user})
+		if r.host != "" {
+			req.Host = r.host
+		}
+		a := testcaddy.Do(http.DefaultClient, req)
+		if got := cmp.Or(a.Header.Get("Orderly-Once"), a.Text); a.StatusCode != r.status || got != r.says {
+			t.Errorf("%+v: %v", r, a)
+		}
+	}
+	if strings.Contains(c.Log.String(), strings.Repeat("l", 255)) {
+		t.Error("a key is in the log")
+	}
+}

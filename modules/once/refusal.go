@@ -1,0 +1,56 @@
+package once
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+)
+
+// reason is why a request is answered by the handler itself.
+type reason struct {
+	name   string
+	status int
+	detail string
+}
+
+// The reasons, which are also outcomes of metrics.
+var (
+	noKey    = &reason{"no_key", http.StatusBadRequest, "The request needs an idempotency key."}
+	noScope  = &reason{"no_scope", http.StatusBadRequest, "It is not known whose idempotency key this is."}
+	badKey   = &reason{"bad_key", http.StatusBadRequest, "The idempotency key must have 1 to 255 visible ASCII characters."}
+	running  = &reason{"running", http.StatusConflict, "The first request with this idempotency key is still running. Try again later, with the same key."}
+	unclear  = &reason{"unknown", http.StatusConflict, "It is not known what became of the first request with this idempotency key. Find out before you send it with another key."}
+	unkept   = &reason{"not_kept", http.StatusConflict, "The first request with this idempotency key was answered, but the answer was not kept."}
+	mismatch = &reason{"mismatch", http.StatusUnprocessableEntity, "The idempotency key belongs to another request: method, address or body differ."}
+	failed   = &reason{"storage", http.StatusServiceUnavailable, "The idempotency key cannot be looked up. The request was not processed. Try again later, with the same key."}
+
+	reasons = []*reason{noKey, noScope, badKey, running, unclear, unkept, mismatch, failed}
+)
+
+// retryAfter is how many seconds a client should wait before it asks again.
+const retryAfter = 5
+
+// answer writes the reason as problem details (RFC 9457).
+func (why *reason) answer(w http.ResponseWriter, r *http.Request) error {
+	header := w.Header()
+	header.Set("Content-Type", "application/problem+json")
+	header.Set("Orderly-Once", why.name)
+	switch why {
+	case running, failed:
+		header.Set("Retry-After", strconv.Itoa(retryAfter))
+	case unclear, unkept:
+		header.Set("X-Should-Retry", "false") // libraries of payment providers know it
+	}
+	if requestbody.Unread(r) {
+		header.Set("Connection", "close") // or net/http would wait for the rest before it answers
+	}
+	w.WriteHeader(why.status)
+	return json.NewEncoder(w).Encode(struct {
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+		Reason string `json:"reason"`
+	}{http.StatusText(why.status), why.status, why.detail, why.name})
+}
