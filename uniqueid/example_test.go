@@ -1,13 +1,8 @@
 package uniqueid_test
 
 import (
-	"context"
-	"database/sql"
-	"database/sql/driver"
 	"encoding/json"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -56,37 +51,4 @@ func Example_json() {
 	}
 	fmt.Println(read.ID.Time(), read.Trace.IsZero(), string(text))
 	// Output: 2023-11-14 22:13:20.123 +0000 UTC true {"id":"cbpvimguo4hkaps9lf6g"}
-}
-
-func init() { sql.Register("memory", new(memoryDB)) }
-
-// memoryDB is a driver with one table, so that the example with a database runs without a
-// server. INSERT adds a row of two columns, and SELECT returns all rows.
-type memoryDB struct {
-	driver.Conn
-	rows [][]driver.Value
-}
-
-func (db *memoryDB) Open(string) (driver.Conn, error) { return db, nil }
-func (db *memoryDB) Close() error                     { return nil }
-func (db *memoryDB) Columns() []string                { return make([]string, 2) }
-
-func (db *memoryDB) ExecContext(_ context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if strings.HasPrefix(query, "INSERT") {
-		db.rows = append(db.rows, []driver.Value{args[0].Value, args[1].Value})
-	}
-	return driver.ResultNoRows, nil
-}
-
-func (db *memoryDB) QueryContext(context.Context, string, []driver.NamedValue) (driver.Rows, error) {
-	return &memoryDB{rows: db.rows}, nil
-}
-
-func (db *memoryDB) Next(row []driver.Value) error {
-	if len(db.rows) == 0 {
-		return io.EOF
-	}
-	copy(row, db.rows[0])
-	db.rows = db.rows[1:]
-	return nil
 }
