@@ -258,45 +258,6 @@ func TestExpectContinue(t *testing.T) {
 	})
 }
 
-// The next handlers see the same body as without a queue.
-func TestBodiesBehind(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: `
-		serialize {
-			path {$DIR}
-			buffer 1KiB 4KiB
-		}
-		handle /echo {
-			respond "{http.request.body}"
-		}
-		handle /limited {
-			request_body {
-				max_size 3KB
-			}
-			reverse_proxy {$UPSTREAM}
-		}`})
-	for _, size := range []int{10, 1024, 1025, 2000, 5 << 10} {
-		for _, chunked := range []bool{false, true} {
-			body := strings.Repeat("x", size)
-			post := func(path string) testcaddy.Answer {
-				reader := io.Reader(strings.NewReader(body))
-				if chunked {
-					reader = io.MultiReader(reader) // hides the length
-				}
-				return doContext(t.Context(), newClient(t, "1.1"), "POST", c.url+path, reader)
-			}
-			if got := post("/echo").Want(t, http.StatusOK).Text; got != body {
-				t.Errorf("the placeholder has %d bytes of %d", len(got), size)
-			}
-			limited := http.StatusOK
-			if size > 3000 {
-				limited = http.StatusRequestEntityTooLarge
-			}
-			post("/limited?name=limited").Want(t, limited)
-		}
-	}
-}
-
 // A body that the queue has read goes on with its length, whatever framing it came in, also to
 // error routes. With `buffer off`, and where trailers follow, it stays chunked.
 func TestLengthOfChunkedBodies(t *testing.T) {
