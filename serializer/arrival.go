@@ -46,6 +46,13 @@ type Arrival struct {
 	// store takes to answer does not count, so a queue that is free always admits it.
 	NoWait bool
 
+	// Slots names what each caller inside has for itself, such as the address of a GPU. The names
+	// are distinct, and not empty. The turn comes with one that nobody else has, in all processes;
+	// see [Turn.Slot]. Of the free ones, it is the one that has been free for longest, as far as
+	// this process knows. Rule.Limit should be how many there are. The function is called when a
+	// turn comes, so what it no longer returns is given to nobody. Nil means no slots.
+	Slots func() []string
+
 	// Holds are the turns that the caller has already. While it waits, it leaves none of
 	// them. A store may issue no tickets until some holders have left. It still issues those
 	// that these holders ask for; see [ErrNotNow].
@@ -79,6 +86,9 @@ type Turn interface {
 	// turn uses this context, and checks it at its end. A turn that is revoked lasts until
 	// Leave, except with [ErrLost]: then another caller may be inside already.
 	Context() context.Context
+
+	// Slot is the one of [Arrival.Slots] that the caller has, or empty without slots.
+	Slot() string
 
 	// Leave ends the turn. Calls after the first do nothing.
 	Leave()

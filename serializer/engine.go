@@ -56,9 +56,10 @@ type Engine struct {
 	pauses    pauses
 	arrivals  []*Ticket // that wait to be appended, in order
 	batch     []*Ticket // being appended
-	departed  *Ticket   // the last of those that are over, but perhaps still in the store
-	appending bool      // a goroutine is appending tickets
-	postponed bool      // it waits, because the store could not number some
+	slotUses  slotUses
+	departed  *Ticket // the last of those that are over, but perhaps still in the store
+	appending bool    // a goroutine is appending tickets
+	postponed bool    // it waits, because the store could not number some
 	closed    bool
 }
 

@@ -72,7 +72,7 @@ func (e *Engine) waits(t *Ticket, timeout time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case t.state >= inside:
+	case t.state >= inside && !t.wantsSlotLocked():
 		return false
 	case t.done == nil:
 		t.ready = e.channels.Get().(chan struct{})
@@ -299,7 +299,7 @@ func (e *Engine) giveUp(t *Ticket, cause error) {
 	defer e.mu.Unlock()
 	switch {
 	case t.state == over || t.delivered:
-	case t.state < inside:
+	case t.state < inside || t.wantsSlotLocked():
 		e.refuseLocked(t, cause)
 	case cause != ErrTimeout:
 		t.refusal = cause
@@ -355,11 +355,19 @@ func (e *Engine) forgetDeparted() {
 	e.departed = nil
 	e.mu.Unlock()
 	for t := departed; t != nil; t = t.next {
-		if t.joined {
-			e.store.Remove(t)
+		if t.taking != nil && t.taking.slot != nil { // before the next one comes for a slot
+			e.forget(t.taking.slot)
 		}
-		e.busy.Done()
+		e.forget(t)
 	}
+}
+
+// forget removes a ticket that is over from the store.
+func (e *Engine) forget(t *Ticket) {
+	if t.joined {
+		e.store.Remove(t)
+	}
+	e.busy.Done()
 }
 
 // leave ends a turn.

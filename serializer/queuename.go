@@ -39,12 +39,16 @@ func QueueName(text string) string {
 	if len(name) <= maxQueueName {
 		return name
 	}
-	sum := sha256.Sum256([]byte(text))
 	kept := name[:keptQueueName]
 	if i := strings.LastIndexByte(kept, '%'); i > keptQueueName-3 {
 		kept = kept[:i] // do not cut an escape in half
 	}
-	return kept + cutMark + hex.EncodeToString(sum[:16]) + "_"
+	return kept + cutMark + hashOf(text) + "_"
+}
+
+func hashOf(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
 }
 
 func plainQueueName(text string) bool {
@@ -79,11 +83,15 @@ func QueueNames(start string) string { return escapeQueueName(start) + "*" }
 func Matches(name, queue string) bool {
 	start, all := strings.CutSuffix(name, "*")
 	kept, _, isCut := strings.Cut(queue, cutMark)
+	if isSlotQueue(queue) {
+		return false
+	}
 	return queue == name || all && (strings.HasPrefix(queue, start) || isCut && len(start) > keptQueueName && strings.HasPrefix(start, kept))
 }
 
 // CheckQueueName returns why no queue can have a name, on any store: an error that wraps
-// [ErrQueueName], or nil. All names by [QueueName] will do, and so does the empty one.
+// [ErrQueueName], or nil. All names by [QueueName] will do, and so does the empty one. Those that
+// begin with %= are for slots: lists do not show these, and no pause reaches them.
 func CheckQueueName(name string) error {
 	switch {
 	case len(name) > maxQueueName:

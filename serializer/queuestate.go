@@ -35,6 +35,7 @@ type TicketState struct {
 	// [Turn.LeaveAt]; otherwise zero.
 	HeldUntil time.Time `json:"held_until,omitzero"`
 
+	Slot   string `json:"slot,omitempty"`  // which of [Arrival.Slots] a holder has, if that is known
 	Client string `json:"client"`          // address and port
 	Owner  string `json:"owner"`           // the process, for people
 	Alive  *bool  `json:"alive,omitempty"` // whether the owner is alive; nil if that is not known
@@ -97,7 +98,7 @@ func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
 func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := time.Now()
+	now, slots := time.Now(), e.slotsLocked()
 	states := make([]QueueState, 0, len(e.queues))
 	for name, end := range e.pauses {
 		if q := e.queues[name]; wanted(name) && (q == nil || q == e.empty) {
@@ -105,19 +106,21 @@ func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 		}
 	}
 	for _, q := range e.queues {
-		if q != e.empty && wanted(q.name) {
+		if q != e.empty && !isSlotQueue(q.name) && wanted(q.name) {
 			e.admitLocked(q) // the remote tickets that are inside a paused queue
-			states = append(states, e.describeLocked(q, now))
+			states = append(states, e.describeLocked(q, now, slots))
 		}
 	}
 	slices.SortFunc(states, func(a, b QueueState) int { return cmp.Compare(a.Prefix, b.Prefix) })
 	return states
 }
 
-func (e *Engine) describeLocked(q *ticketQueue, now time.Time) QueueState {
+func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[holding]string) QueueState {
 	state := QueueState{Path: e.Path(), Prefix: q.name, PausedUntil: e.pausedUntilLocked(q.name), Tickets: []TicketState{}}
 	for t := range q.All() {
-		state.Add(t.describeLocked(now), t.Rule)
+		ticket := t.describeLocked(now)
+		ticket.Slot = cmp.Or(ticket.Slot, slots[holding{q.name, t.Number}])
+		state.Add(ticket, t.Rule)
 	}
 	return state
 }

@@ -55,6 +55,7 @@ type waiter struct {
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
 	heldUntil time.Duration // since launch; 0 unless the caller has left by Turn.LeaveAt
+	taking    *taking       // one of Arrival.Slots; nil without these
 	holder    *Ticket       // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
@@ -96,6 +97,9 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 		t.MaxWaiting = a.MaxWaiting
 	} else {
 		t.max = a.MaxWaiting
+	}
+	if a.Slots != nil {
+		t.taking = &taking{slots: a.Slots}
 	}
 	for _, turn := range a.Holds {
 		if held, _ := turn.(*Ticket); held != nil && held.engine == e {
@@ -224,6 +228,7 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	}
 	s.Requester = t.requester
 	if t.state == inside {
+		s.Slot = t.Slot()
 		// The wall time of the entry. It is computed from now, so that it follows a clock
 		// that was set in the meantime. Numbers may be ahead of the clock.
 		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()

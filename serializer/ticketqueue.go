@@ -59,6 +59,7 @@ func (e *Engine) takeOutLocked(t *Ticket) (granted *Ticket) {
 	t.in = nil
 	if t.Local() {
 		t.state = over
+		e.leaveSlotLocked(t)
 	}
 	q.Remove(t)
 	return e.advanceLocked(q)
@@ -74,6 +75,9 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 		e.takeOutLocked(t)
 	}
 	t.state = over
+	if t.taking != nil && t.context != nil {
+		t.context.cancel(why) // takeSlot ends
+	}
 	t.wakeLocked(why)
 }
 
@@ -115,10 +119,14 @@ func (e *Engine) admitLocked(q *ticketQueue) (granted *Ticket) {
 	return granted
 }
 
-// grantLocked gives the caller of a local ticket its turn.
+// grantLocked gives the caller of a local ticket its turn, perhaps once it has a slot.
 func (e *Engine) grantLocked(t *Ticket) {
 	t.state = inside
 	t.entered = time.Since(launch)
 	e.store.SetInside(t, false)
+	if t.taking != nil {
+		go e.takeSlot(t)
+		return
+	}
 	t.wakeLocked(nil)
 }

@@ -82,7 +82,7 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 		c.refuse(err)
 		return false
 	}
-	c.token = turn.Token()
+	c.token, c.slot = turn.Token(), slices.Index(slotNames, turn.Slot())
 	c.put(enters)
 	if e == c.process.engine.Load() {
 		c.notesEntry(c.began) // a nested one may be in an earlier directory

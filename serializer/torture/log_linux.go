@@ -19,6 +19,7 @@ type record struct {
 	queue   int
 	reader  bool
 	outcome int // of an arrival that was refused
+	slot    int // of the caller's slot in its queue's; -1 without slots
 	token   uint64
 	at      int64 // CLOCK_MONOTONIC
 	opened  int64 // when the engine had first worked in the directory; it identifies the engine in its process

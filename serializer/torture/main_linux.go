@@ -8,7 +8,7 @@
 // is in the order of events, whatever the scheduler does, and a process that is killed
 // leaves no gap. The oracle reports exactly
 //
-//   - overlaps: two were inside who must not be inside together;
+//   - overlaps: two were inside who must not be inside together, or had the same slot;
 //   - inversions: a later ticket entered before an earlier one;
 //   - intrusions: somebody entered a paused queue. Each process reports which of its
 //     tickets were inside when it learned of the pause, so this is exact, too;

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ func init() {
 		"evictor":  evictor,
 		"hoarder":  hoarder,
 		"patient":  patient,
+		"sharing":  sharing,
 	} {
 		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
 	}
@@ -155,6 +157,16 @@ func blurred(_ *process, m *mutant) {
 	m.appeared = func(t *serializer.Ticket) {
 		t.Rule = serializer.Rule{Shared: true}
 		appeared(t)
+	}
+}
+
+// sharing does not report who has which slot.
+func sharing(_ *process, m *mutant) {
+	appeared := m.appeared
+	m.appeared = func(t *serializer.Ticket) {
+		if !strings.HasPrefix(t.Queue, "%=") {
+			appeared(t)
+		}
 	}
 }
 

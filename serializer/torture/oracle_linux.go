@@ -25,6 +25,7 @@ type oracle struct {
 	thrown    map[string]int // faults that have happened
 	queues    []queueOracle
 	entries   int
+	slotted   int            // of the entries: with a slot
 	found     map[string]int // of each kind
 	examples  []string
 	refused   []int         // by outcome
@@ -106,6 +107,9 @@ func (o *oracle) judge(r record) {
 
 func (o *oracle) enter(q *queueOracle, e record) {
 	o.entries++
+	if q.slots {
+		o.slotted++
+	}
 	for _, h := range q.inside {
 		if died, dead := o.deaths[h.process]; dead {
 			delete(q.inside, h.who)
@@ -132,6 +136,9 @@ func (o *oracle) noteRecovery(q *queueOracle, died int64, e record) {
 
 // fits reports whether e may be inside with others.
 func (q *queueOracle) fits(e record, others []record) bool {
+	if q.slots && (e.slot < 0 || slices.ContainsFunc(others, func(h record) bool { return h.slot == e.slot })) {
+		return false
+	}
 	readers := e.reader && !slices.ContainsFunc(others, func(h record) bool { return !h.reader })
 	return readers || len(others) < max(q.limit, 1)
 }
@@ -232,6 +239,6 @@ func (o *oracle) find(kind, text string) {
 // describe lists a record's contents, with times in milliseconds since the start.
 func (o *oracle) describe(r record) string {
 	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
-	return fmt.Sprintf("[process %d opened %.3f goroutine %d token %d reader %t arrived %.3f entered %.3f]",
-		r.process, ms(r.opened), r.goroutine, r.token, r.reader, ms(r.arrived), ms(r.at))
+	return fmt.Sprintf("[process %d opened %.3f goroutine %d token %d slot %d reader %t arrived %.3f entered %.3f]",
+		r.process, ms(r.opened), r.goroutine, r.token, r.slot, r.reader, ms(r.arrived), ms(r.at))
 }

@@ -51,7 +51,7 @@ func (r *report) String() string {
 	line("processes", "%d with %d goroutines each", r.procs, r.Goroutines)
 	line("faults", "%v", r.thrown)
 	line("time", "%v", r.took.Round(time.Millisecond))
-	line("hand-overs", "%d, %.0f/s", r.entries, float64(r.entries)/r.took.Seconds())
+	line("hand-overs", "%d, %.0f/s, %d with a slot", r.entries, float64(r.entries)/r.took.Seconds(), r.slotted)
 	for _, kind := range kinds {
 		line("found", "%s: %d", kind, r.found[kind])
 	}

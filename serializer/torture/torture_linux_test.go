@@ -81,6 +81,7 @@ func TestWrongStoresAreFound(t *testing.T) {
 		{"aging", "stop", []string{overlap, inversion}, nil},
 		{"gullible", "files,stop", []string{overlap, inversion}, nil},
 		{"blurred", "none", []string{overlap, inversion}, nil},
+		{"sharing", "none", []string{overlap}, nil},
 		{"stayer", "replace,reload", []string{overlap, inversion}, nil},
 		{"forgetful", "clock,killany", []string{inversion}, alone},
 		{"leaky", "pause", []string{intrusion, "not every process knows"}, nil},

@@ -1,0 +1,258 @@
+package serializer
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"math"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// A queue may have slots; see [Arrival.Slots]. Each slot is a queue of its own with one inside,
+// and the callers inside the first queue are those that come to it. So a slot has one user in all
+// processes, on every store, and a crash frees it together with the turn.
+//
+// A caller that is inside first tries the free slots: it arrives there, and is refused unless it
+// enters at once. If it gets none, it waits in all their queues, and takes the first turn that
+// comes. Waiting in one of them would not do: another slot may become free, and stay idle. The
+// holder of the one may be stopped.
+//
+// There are as many slots as callers may be inside, and a turn leaves its slot before the queue. So
+// a slot is free, and somebody waits only for a hand-over: two may try the same slot, while a third
+// caller takes the other. Leases may end a slot later than the turn. Only after a reload, or with a
+// [Rule] that admits more than there are slots, callers wait for each other's work.
+//
+// Lists do not show the slots' queues, and no pause reaches them.
+
+// slotMark begins the names of the slots' queues, and comes before that of the slot. [QueueName]
+// never writes it.
+const slotMark = "%="
+
+// slotQueue is the name of the queue of a slot.
+func slotQueue(queue, slot string) string {
+	name := slotMark + queue + slotMark + escapeQueueName(slot) + "_"
+	if len(name) > maxQueueName {
+		return slotMark + hashOf(name) + "_"
+	}
+	return name
+}
+
+func isSlotQueue(name string) bool { return strings.HasPrefix(name, slotMark) }
+
+// taking is what a caller inside has, or wants, of the slots. Its engine's lock guards it.
+type taking struct {
+	slots func() []string
+	name  string  // of its slot, or ""
+	slot  *Ticket // in the slot's queue, which is inside, or nil
+}
+
+// Slot implements [Turn].
+func (t *Ticket) Slot() string {
+	if t.taking == nil {
+		return ""
+	}
+	return t.taking.name
+}
+
+// wantsSlotLocked reports whether a ticket is inside, but not its caller, which has no slot.
+func (t *Ticket) wantsSlotLocked() bool {
+	return t.state == inside && t.taking != nil && t.taking.slot == nil
+}
+
+// takeSlot ends the wait of a ticket that is inside, with a slot or with a refusal.
+func (e *Engine) takeSlot(t *Ticket) {
+	name, slot, err := e.findSlot(t)
+	e.mu.Lock()
+	if err != nil {
+		e.refuseLocked(t, err)
+	} else if t.state == inside {
+		t.taking.name, t.taking.slot, slot = name, slot, nil
+		t.wakeLocked(nil)
+	}
+	e.mu.Unlock()
+	if slot != nil { // its caller has given up
+		slot.Leave()
+	}
+}
+
+// findSlot finds a slot for a ticket that is inside, and enters its queue.
+func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
+	ctx, names := t.Context(), t.taking.slots()
+	if len(names) == 0 {
+		return "", nil, &StorageError{"taking a slot in", e.Path(), errNoSlots}
+	}
+	for untried := slices.Clone(names); ; {
+		i := e.longestFree(t.Queue, untried)
+		if i < 0 {
+			break
+		}
+		turn, err := e.Enter(ctx, slotArrival(t, untried[i], true))
+		if err == nil {
+			return untried[i], turn.(*Ticket), nil
+		} else if ReasonOf(err) != ReasonTimeout {
+			return "", nil, causeOf(err)
+		}
+		untried = slices.Delete(untried, i, i+1)
+	}
+	if t.noWait {
+		return "", nil, ErrTimeout
+	}
+	return e.awaitSlot(ctx, t, names)
+}
+
+var errNoSlots = errors.New("the queue has no slots")
+
+// slotArrival is that of a ticket that is inside, in the queue of a slot. If the slot's turn is
+// revoked, so is the ticket's.
+func slotArrival(t *Ticket, name string, noWait bool) Arrival {
+	return Arrival{
+		Queue: slotQueue(t.Queue, name), Client: tokenAddress(t.Number), NoWait: noWait, Holds: []Turn{t},
+		Revoke: func(cause error) {
+			t.engine.mu.Lock()
+			defer t.engine.mu.Unlock()
+			if t.state == inside {
+				t.revokeLocked(cause)
+			}
+		},
+	}
+}
+
+// longestFree returns which of the slots is free and has been for longest, as far as is known
+// here, or -1. The others come after it from now on.
+func (e *Engine) longestFree(queue string, names []string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	found, first, of := -1, uint64(math.MaxUint64), ""
+	for i, name := range names {
+		slot := slotQueue(queue, name)
+		q, used := e.queues[slot], e.slotUses.last(slot)
+		if (q == nil || q.Len() == 0) && used < first {
+			found, first, of = i, used, slot
+		}
+	}
+	if found >= 0 {
+		e.slotUses.note(of)
+	}
+	return found
+}
+
+// awaitSlot waits in the queues of all slots, and returns the first turn.
+func (e *Engine) awaitSlot(ctx context.Context, t *Ticket, names []string) (name string, slot *Ticket, err error) {
+	type result struct {
+		name string
+		turn Turn
+		err  error
+	}
+	results, waits := make(chan result, len(names)), make([]Wait, 0, len(names))
+	for _, name := range names {
+		waits = append(waits, e.Join(slotArrival(t, name, false), func(turn Turn, err error) { results <- result{name, turn, err} }))
+	}
+	open := len(names)
+	select {
+	case first := <-results:
+		open--
+		name, err = first.name, causeOf(first.err)
+		slot, _ = first.turn.(*Ticket)
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	for _, w := range waits {
+		w.GiveUp(context.Canceled)
+	}
+	go func() {
+		for range open {
+			if other := <-results; other.turn != nil {
+				other.turn.Leave()
+			}
+		}
+	}()
+	return name, slot, err
+}
+
+// causeOf is the cause of a refusal, which does not name the queue.
+func causeOf(err error) error {
+	if refused, ok := errors.AsType[*Refused](err); ok {
+		return refused.Err
+	}
+	return err
+}
+
+// leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with
+// it out of the store.
+func (e *Engine) leaveSlotLocked(t *Ticket) {
+	if t.taking != nil && t.taking.slot != nil {
+		e.slotUses.note(t.taking.slot.Queue)
+		e.takeOutLocked(t.taking.slot)
+	}
+}
+
+// slotUses knows in which order slots were last seen in use. It has the last thousands.
+type slotUses struct {
+	count         uint64
+	recent, older map[string]uint64 // by the slot's queue
+}
+
+const recentSlots = 4096
+
+func (u *slotUses) note(slot string) {
+	if u.recent == nil || len(u.recent) >= recentSlots {
+		u.recent, u.older = make(map[string]uint64), u.recent
+	}
+	u.count++
+	u.recent[slot] = u.count
+}
+
+// last is 0 if the slot has not been seen in use.
+func (u *slotUses) last(slot string) uint64 { return max(u.recent[slot], u.older[slot]) }
+
+// holding is a ticket that has a slot.
+type holding struct {
+	queue string
+	token uint64
+}
+
+// slotsLocked are the slots that tickets of all processes have, except those with long names.
+func (e *Engine) slotsLocked() map[holding]string {
+	slots := make(map[holding]string)
+	for _, q := range e.queues {
+		queue, slot, ok := cutSlotQueue(q.name)
+		if !ok {
+			continue
+		}
+		for t := range q.All() {
+			if t.Admitted() {
+				slots[holding{queue, tokenOf(t.Client)}] = slot
+			}
+		}
+	}
+	return slots
+}
+
+// cutSlotQueue reverses slotQueue, unless the name is a hash.
+func cutSlotQueue(name string) (queue, slot string, ok bool) {
+	rest, isSlot := strings.CutPrefix(name, slotMark)
+	at := strings.LastIndex(rest, slotMark)
+	if !isSlot || at < 0 {
+		return "", "", false
+	}
+	slot, err := url.PathUnescape(strings.TrimSuffix(rest[at+len(slotMark):], "_"))
+	return rest[:at], slot, err == nil
+}
+
+// A slot's ticket has the token of its holder in place of a client's address, so that all processes
+// know whose it is.
+
+func tokenAddress(token uint64) string {
+	bytes := [16]byte{0xfd} // a private network
+	binary.BigEndian.PutUint64(bytes[8:], token)
+	return netip.AddrPortFrom(netip.AddrFrom16(bytes), 0).String()
+}
+
+func tokenOf(client string) uint64 {
+	address, _ := netip.ParseAddrPort(client)
+	bytes := address.Addr().As16()
+	return binary.BigEndian.Uint64(bytes[8:])
+}

@@ -1,0 +1,321 @@
+package serializer_test
+
+import (
+	"context"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
+)
+
+// slotted is an arrival at a queue with slots, where so many may be inside.
+func slotted(limit int, names ...string) serializer.Arrival {
+	a := ruled(serializer.Rule{Limit: limit})
+	a.Slots = func() []string { return names }
+	return a
+}
+
+// processes are engines that share queues by lock files.
+func processes(t *testing.T, n int) (all []*serializer.Engine) {
+	t.Helper()
+	directory := t.TempDir()
+	for range n {
+		store, err := lockfile.Open(directory, lockfile.Options{})
+		if err != nil {
+			t.Skip(err)
+		}
+		e := serializer.New(store, serializer.Options{})
+		t.Cleanup(func() { _ = e.Close() })
+		all = append(all, e)
+	}
+	return all
+}
+
+// listed are the slots of the tickets in the only queue of a list.
+func listed(t *testing.T, e *serializer.Engine) (slots []string) {
+	t.Helper()
+	queues, err := e.Queues(t.Context())
+	if err != nil || len(queues) != 1 || queues[0].Prefix != "a_" {
+		t.Fatalf("the list is %+v, error %v; expected queue a_", queues, err)
+	}
+	for _, ticket := range queues[0].Tickets {
+		slots = append(slots, ticket.Slot)
+	}
+	return slots
+}
+
+// Each inside has a slot that nobody else has, and all processes list it, and no queue of a slot.
+func TestSlots(t *testing.T) {
+	all := processes(t, 2)
+	a := slotted(3, "http://[::1]:1", "b", "c")
+	var turns []serializer.Turn
+	var slots []string
+	for i := range 3 {
+		turn := enter(t, all[i%2], a)
+		turns, slots = append(turns, turn), append(slots, turn.Slot())
+	}
+	waiting := join(t, all[1], a)
+	for _, e := range all {
+		if got := listed(t, e); !slices.Equal(got, append(slices.Clone(slots), "")) {
+			t.Errorf("listed with %q; expected %q and one that waits", got, slots)
+		}
+	}
+	if sorted := slices.Sorted(slices.Values(slots)); !slices.Equal(sorted, []string{"b", "c", "http://[::1]:1"}) {
+		t.Errorf("inside with %q", slots)
+	}
+	turns[1].Leave()
+	if last := waiting.enters(t); last.Slot() != slots[1] {
+		t.Errorf("it has %q; %q was free", last.Slot(), slots[1])
+	} else {
+		last.Leave()
+	}
+	turns[0].Leave()
+	turns[2].Leave()
+	for _, e := range all {
+		if queues, err := e.Queues(t.Context()); len(queues) > 0 || err != nil {
+			t.Errorf("afterwards, the list is %+v, %v", queues, err)
+		}
+	}
+}
+
+// The slot that has been free for longest comes next. So one that fails at once fails a third
+// of those who come one after another.
+func TestSlotsTakeTurns(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		a, failed := slotted(3, "a", "dead", "c"), 0
+		for i := range 300 {
+			turn := enter(t, e, a)
+			if want := []string{"a", "dead", "c"}[i%3]; turn.Slot() != want {
+				t.Fatalf("turn %d has %s; expected %s", i, turn.Slot(), want)
+			}
+			if turn.Slot() == "dead" {
+				failed++
+			}
+			turn.Leave()
+		}
+		if failed != 100 {
+			t.Errorf("%d of 300 failed", failed)
+		}
+		first, second := enter(t, e, a), enter(t, e, a)
+		second.Leave()
+		first.Leave()
+		for _, want := range []string{"c", "dead", "a"} {
+			if turn := enter(t, e, a); turn.Slot() != want {
+				t.Errorf("it has %s; expected %s, which was free for longest", turn.Slot(), want)
+			} else {
+				turn.Leave()
+			}
+		}
+	})
+}
+
+// Whichever slot becomes free, one that is inside without a slot gets it. Here, more may be
+// inside than there are slots.
+func TestSlotThatComesFree(t *testing.T) {
+	for leaves := range 2 {
+		all := processes(t, 3)
+		a := slotted(3, "a", "b")
+		turns := []serializer.Turn{enter(t, all[0], a), enter(t, all[1], a)}
+		slot := turns[leaves].Slot()
+		waiting := join(t, all[2], a)
+		waiting.waits(t, all[2])
+		turns[leaves].Leave()
+		turn := waiting.enters(t)
+		if turn.Slot() != slot {
+			t.Errorf("it has %q; %q was free", turn.Slot(), slot)
+		}
+		turn.Leave()
+		turns[1-leaves].Leave()
+	}
+}
+
+// A wait for a slot ends as that in the queue does, and leaves nothing behind.
+func TestSlotWaitEnds(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		adjust func(*serializer.Arrival)
+		end    func(*testing.T, *serializer.Engine, *waiter)
+		reason serializer.Reason
+		cause  error
+	}{
+		{"timeout", func(a *serializer.Arrival) { a.Timeout = time.Millisecond }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
+		{"no wait", func(a *serializer.Arrival) { a.NoWait = true }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
+		{"hung up", nil, func(_ *testing.T, _ *serializer.Engine, w *waiter) { w.GiveUp(errHungUp) }, serializer.ReasonGone, errHungUp},
+		{"evicted", nil, func(t *testing.T, e *serializer.Engine, _ *waiter) {
+			if err := e.Evict(t.Context(), "a_", tokenOf(t, e, 1)); err != nil {
+				t.Error(err)
+			}
+		}, serializer.ReasonEvicted, serializer.ErrEvicted},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			engines(t, func(t *testing.T, e *serializer.Engine) {
+				holder := enter(t, e, slotted(2, "a"))
+				a := slotted(2, "a")
+				if test.adjust != nil {
+					test.adjust(&a)
+				}
+				w := start(e, a)
+				if test.end != nil {
+					wait.Until(t, "it is inside, without a slot", func() bool { inside, _ := e.Count("a_"); return inside == 2 })
+					w.waits(t, e)
+					test.end(t, e, w)
+				}
+				w.refused(t, test.reason, test.cause)
+				if slots := listed(t, e); !slices.Equal(slots, []string{"a"}) {
+					t.Errorf("inside with %q", slots)
+				}
+				holder.Leave()
+				enter(t, e, slotted(1, "a")).Leave()
+			})
+		})
+	}
+}
+
+// The context of an arrival ends its wait for a slot, and so does the end of the engine.
+func TestSlotWaitEndsWithItsCaller(t *testing.T) {
+	e := newMemory()
+	holder := enter(t, e, slotted(2, "a"))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	refusal := make(chan error, 1)
+	go func() {
+		_, err := e.Enter(ctx, slotted(2, "a"))
+		refusal <- err
+	}()
+	wait.Until(t, "it is inside, without a slot", func() bool { inside, _ := e.Count("a_"); return inside == 2 })
+	cancel(errHungUp)
+	wantRefusal(t, <-refusal, serializer.ReasonGone, errHungUp)
+	last := join(t, e, slotted(2, "a"))
+	closed := make(chan error)
+	go func() { closed <- e.Close() }()
+	last.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
+	<-holder.Context().Done()
+	holder.Leave()
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+}
+
+// A pause of all queues keeps callers out of the queue, and no caller inside from a slot.
+func TestPauseLeavesNobodyWithoutASlot(t *testing.T) {
+	for _, name := range []string{"*", "a*", "a_"} {
+		engines(t, func(t *testing.T, e *serializer.Engine) {
+			holder := enter(t, e, slotted(2, "a"))
+			inside := join(t, e, slotted(2, "a"))
+			if err := e.Pause(t.Context(), name, time.Time{}); err != nil {
+				t.Fatal(err)
+			}
+			outside := join(t, e, slotted(2, "a"))
+			holder.Leave()
+			inside.enters(t).Leave()
+			if len(outside.result) > 0 {
+				t.Errorf("pause of %s: somebody has entered", name)
+			}
+			if err := e.Resume(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			outside.enters(t).Leave()
+		})
+	}
+}
+
+// What the list of slots no longer has is given to nobody, not even to those who wait already.
+func TestSlotsTakenAway(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		var names atomic.Pointer[[]string]
+		names.Store(&[]string{"a", "b"})
+		a := slotted(2)
+		a.Slots = func() []string { return *names.Load() }
+		first, second := enter(t, e, a), enter(t, e, a)
+		third := join(t, e, a)
+		names.Store(&[]string{"a"})
+		second.Leave()
+		third.waits(t, e)
+		first.Leave()
+		if turn := third.enters(t); turn.Slot() != "a" {
+			t.Errorf("it has %q, which was taken away", turn.Slot())
+		} else {
+			turn.Leave()
+		}
+		names.Store(new([]string))
+		start(e, a).refused(t, serializer.ReasonStorage, serializer.ErrStorage)
+	})
+}
+
+// If the ticket of a slot is taken out, the turn is revoked.
+func TestSlotEvicted(t *testing.T) {
+	still := func() time.Time { return time.UnixMicro(1) } // so numbers have no gaps
+	e := serializer.New(memory.New(memory.Options{Clock: still}), serializer.Options{})
+	defer e.Close()
+	a, causes := revoked(slotted(1, "a"))
+	turn := enter(t, e, a)
+	if err := e.Evict(t.Context(), "%=a_%=a_", turn.Token()+1); err != nil {
+		t.Fatal(err)
+	}
+	wantRevoked(t, causes, serializer.ErrEvicted)
+	<-turn.Context().Done()
+	turn.Leave()
+}
+
+// Names of slots may be any texts. Long ones, and those of long queues, are hashed.
+func TestNamesOfSlots(t *testing.T) {
+	e := newMemory()
+	defer e.Close()
+	for _, queue := range []string{"", "a%=b_", strings.Repeat("x", 150)} {
+		names := []string{"b%=c", "b", "p00001", "ü/*", strings.Repeat("y", 500)}
+		a := slotted(len(names), names...)
+		a.Queue = queue
+		for _, name := range names {
+			turn := enter(t, e, a)
+			defer turn.Leave()
+			if turn.Slot() != name {
+				t.Errorf("queue %q: it has %q; expected %q", queue, turn.Slot(), name)
+			}
+		}
+	}
+}
+
+// A crowd of several processes never has two on one slot, and nobody waits for ever.
+func TestSlotsOfACrowd(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		engines []*serializer.Engine
+		turns   int
+	}{
+		{"memory", []*serializer.Engine{newMemory()}, 100_000},
+		{"lock files", processes(t, 3), 5000},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			names := []string{"a", "b", "c"}
+			users := map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32), "c": new(atomic.Int32)}
+			var left atomic.Int64
+			left.Store(int64(test.turns))
+			var all sync.WaitGroup
+			for i := range 24 {
+				all.Go(func() {
+					for left.Add(-1) >= 0 {
+						turn, err := test.engines[i%len(test.engines)].Enter(t.Context(), slotted(3, names...))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						if n := users[turn.Slot()].Add(1); n > 1 {
+							t.Errorf("%d on slot %s", n, turn.Slot())
+						}
+						runtime.Gosched()
+						users[turn.Slot()].Add(-1)
+						turn.Leave()
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
