@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -76,7 +77,15 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize_status /queues", `controls http://queues.example/`, `controls http://queues.example/: expected names of hosts, such as status.example.com`},
 		{"serialize_status /queues", `controls off`, `controls off: expected names of hosts, such as status.example.com`},
 		{"serialize_status /queues", `refresh 1s`, `serialize_status: unknown subdirective "refresh"; expected controls`},
-		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, shared_methods, hold_timeout, hold_at_least, on_disconnect, buffer, response_buffer, waiting_page, keepalive, dry_run, engine`},
+		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, slots, shared_methods, hold_timeout, hold_at_least, on_disconnect, buffer, response_buffer, waiting_page, keepalive, dry_run, engine`},
+		{"serialize", `slots`, `slots: found 0 names; expected 1 to 64 distinct names, such as addresses of servers`},
+		{"serialize", `slots a ""`, `slots: name 2 is empty; expected 1 to 64 distinct names, such as addresses of servers`},
+		{"serialize", `slots a b a`, `slots: "a" is there twice; expected 1 to 64 distinct names, such as addresses of servers`},
+		{"serialize", "slots" + numbers(65), `slots: found 65 names; expected 1 to 64 distinct names, such as addresses of servers`},
+		{"serialize", "concurrency 2\nslots a b", `slots a b: expected no concurrency beside it; as many are inside as there are slots, and each has one`},
+		{"serialize", "slots a b\nshared_methods GET", `slots a b: expected no shared_methods beside it; as many are inside as there are slots, and each has one`},
+		{"serialize", "slots a b\nskip_methods GET", `slots a b: expected no skip_methods beside it; as many are inside as there are slots, and each has one`},
+		{"serialize", "slots a b\ndry_run", `slots a b: expected no dry_run beside it; as many are inside as there are slots, and each has one`},
 		{"serialize", `skip_methods`, `skip_methods: no value; expected request methods such as GET, separated by spaces or commas`},
 		{"serialize", `skip_methods GET /a`, `skip_methods: "/A" is not a request method; expected names such as GET, separated by spaces or commas`},
 		{"serialize", `hold_timeout`, `hold_timeout: no value; expected a duration of 0s or more with a unit, such as 60s or 5m`},
@@ -119,4 +128,12 @@ func TestCaddyfileErrors(t *testing.T) {
 			t.Errorf("%s\nis adapted to\n%s\nwant the error\n%s", text, got, test.says)
 		}
 	}
+}
+
+// numbers are the first so many, each after a space.
+func numbers(n int) (text string) {
+	for i := range n {
+		text += fmt.Sprint(" ", i)
+	}
+	return text
 }

@@ -319,3 +319,25 @@ func TestSlotsOfACrowd(t *testing.T) {
 		})
 	}
 }
+
+// A turn that goes on after its caller keeps its slot.
+func TestSlotOfATurnThatIsHeld(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		held := enter(t, e, slotted(3, "a", "b"))
+		held.LeaveAt(time.Now().Add(time.Hour))
+		second := enter(t, e, slotted(3, "a", "b"))
+		third := join(t, e, slotted(3, "a", "b"))
+		if got := listed(t, e); !slices.Equal(got, []string{"a", "b", ""}) {
+			t.Errorf("inside with %q", got)
+		}
+		if err := e.Evict(t.Context(), "a_", held.Token()); err != nil {
+			t.Fatal(err)
+		}
+		if turn := third.enters(t); turn.Slot() != "a" {
+			t.Errorf("it has %q; expected a, whose turn was evicted", turn.Slot())
+		} else {
+			turn.Leave()
+		}
+		second.Leave()
+	})
+}

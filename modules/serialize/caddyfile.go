@@ -23,6 +23,7 @@ import (
 //	    error_code      <status>
 //	    error_response  <mime type> <body>
 //	    concurrency     <n>
+//	    slots           <name...>
 //	    shared_methods  <method...>
 //	    hold_timeout    <duration>
 //	    hold_at_least   <duration>

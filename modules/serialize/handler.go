@@ -41,6 +41,7 @@ import (
 // `{http.serialize.position}` | How many requests were ahead on arrival
 // `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
 // `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
+// `{http.serialize.slot}` | Which of the `slots` the request has
 // `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted`, `superseded` or `closed`
 type Handler struct {
 	// Lets the request pass this and every later serialize. Default: false.
@@ -87,6 +88,11 @@ type Handler struct {
 	// a value greater than 1 limits the readers; all other requests are alone inside.
 	// 0 means the default. Default: 1.
 	Concurrency int `json:"concurrency,omitempty"`
+
+	// What each request inside has for itself, such as the address of a GPU: 1 to 64 distinct
+	// names. As many requests are inside as there are slots. Global placeholders are replaced
+	// when the configuration is loaded. Default: none.
+	Slots []string `json:"slots,omitempty"`
 
 	// The request methods of readers, which may be inside together. All other
 	// requests are alone inside. Default: none.
@@ -140,9 +146,10 @@ type Handler struct {
 	module       engines.Module
 	prefix       *queuename.Prefix
 	rule, shared serializer.Rule
-	ruleText     string // the settings that say who may be inside together
-	capacity     int    // how many may be inside; 0 is not known
-	limit        int    // how many may be inside, readers or others; 0 is no limit
+	slots        func() []string // nil without slots
+	ruleText     string          // the settings that say who may be inside together
+	capacity     int             // how many may be inside; 0 is not known
+	limit        int             // how many may be inside, readers or others; 0 is no limit
 	site         site
 	before       context.Context // of the configuration that was active when this one was loaded; nil if none was
 	report       *telemetry.Reporter
@@ -209,6 +216,10 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.report, err = telemetry.NewReporter(ctx, registered.prefixOf(s.Prefix).Counters); err != nil {
 		return err
 	}
+	s.site = siteOf(ctx)
+	if err := s.checkOtherSlots(); err != nil {
+		return fmt.Errorf("serialize: %w", err)
+	}
 	s.warn(ctx)
 	registered.handlers.Store(s, true)
 	return nil
@@ -220,6 +231,9 @@ func (s *Handler) derive() {
 	s.rule, s.shared = s.engineRules()
 	s.limit = s.rule.Capacity()
 	s.ruleText, s.capacity = "concurrency "+strconv.Itoa(s.Concurrency), s.Concurrency
+	if s.Slots != nil {
+		s.ruleText, s.slots = s.slotsText(), s.slotsNow
+	}
 	if len(s.SharedMethods) > 0 {
 		s.ruleText += ", shared_methods " + strings.Join(s.SharedMethods, " ")
 		s.capacity = 0 // writers are alone inside, and readers are not

@@ -158,13 +158,23 @@ func (all *passages) add(p *passage, r *http.Request) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		for open := all.latest; open != nil; open = open.earlier {
-			if !open.context.Over() {
-				return open.about.Placeholder(key)
-			}
-		}
-		return all.latest.about.Placeholder(key)
+		return all.describing(key).about.Placeholder(key)
 	})
+}
+
+// describing is the passage whose value a placeholder has.
+func (all *passages) describing(key string) *passage {
+	latest := all.latest
+	for p := all.latest; p != nil; p = p.earlier {
+		switch {
+		case !p.about.Has(key):
+		case !p.context.Over():
+			return p
+		case !latest.about.Has(key):
+			latest = p
+		}
+	}
+	return latest
 }
 
 // Innermost implements [heldturns.Holder].
@@ -293,7 +303,7 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 	s := p.handler
 	return serializer.Arrival{
 		Queue: p.about.Queue, Client: r.RemoteAddr, Rule: p.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
-		Timeout: s.timeoutOf(r), Requester: p, Revoke: p.revoke,
+		Timeout: s.timeoutOf(r), Slots: s.slots, Requester: p, Revoke: p.revoke,
 		Holds: heldturns.Of(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)),
 	}
 }
@@ -305,7 +315,7 @@ func (p *passage) take(taken serializer.Turn, err error) error {
 		err = p.engine.CheckRivals(p.about.Queue, taken)
 	}
 	if err == nil {
-		p.turn, p.about.Token, p.about.Position = taken, taken.Token(), taken.Position()
+		p.turn, p.about.Token, p.about.Position, p.about.Slot = taken, taken.Token(), taken.Position(), taken.Slot()
 	}
 	return err
 }

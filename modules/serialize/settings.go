@@ -71,6 +71,7 @@ var settings = []setting{
 		check: func(s *Handler) error { return checkErrorResponse(s.ErrorResponse) },
 	},
 	number("concurrency", "<n>", 1, directive.AtLeast(1), func(s *Handler) *int { return &s.Concurrency }),
+	slots(),
 	methods("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
 	duration("hold_timeout", "0", func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
 	holdAtLeast(),
@@ -137,7 +138,7 @@ func (s *Handler) fillIn() (err error) {
 	if s.Path, err = engines.ExpandPath(s.Path); err != nil {
 		return err
 	}
-	errs := []error{s.checkTogether()}
+	errs := []error{s.checkTogether(), s.fillInSlots()}
 	for _, setting := range settings {
 		if setting.fill != nil {
 			setting.fill(s)
@@ -153,6 +154,7 @@ func (s *Handler) fillIn() (err error) {
 func (s *Handler) checkTogether() error {
 	return errors.Join(
 		checkWhenFull(s.WhenFull, s.QueueLength),
+		s.checkBesideSlots(),
 		checkKeepAliveBuffer(s.KeepAlive, s.Buffer),
 		checkHold(s.HoldAtLeast, s.SharedMethods))
 }

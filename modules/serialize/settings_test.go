@@ -91,6 +91,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"hold_at_least": "6s", "shared_methods": ["GET"]}`, "hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other"},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
 		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},
+		{`{"slots": []}`, "slots: found 0 names; expected " + wantSlots},
 		{`{"path": "/api/*"}`, `path "/api/*": expected a directory, which has no *; ` + directive.WantMatcher},
 		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 	} {

@@ -80,7 +80,6 @@ func (s site) servedRoots() (roots []string) {
 
 // warn logs what may be a mistake in the settings of a line.
 func (s *Handler) warn(ctx caddy.Context) {
-	s.site = siteOf(ctx)
 	log := ctx.Logger()
 	if joined := s.prefix.Joined(); joined != "" {
 		log.Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
@@ -105,8 +104,12 @@ func (s *Handler) warn(ctx caddy.Context) {
 
 // differsFrom reports whether another line of the configuration has the queue by other rules.
 func (s *Handler) differsFrom(other *Handler) bool {
-	return other.ctx.Done() == s.ctx.Done() && other.engine.Space == s.engine.Space && other.Prefix == s.Prefix &&
-		!s.DryRun && !other.DryRun && other.ruleText != s.ruleText
+	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other) && !s.DryRun && !other.DryRun && other.ruleText != s.ruleText
+}
+
+// sharesQueue reports whether another line, perhaps of another configuration, has the queue.
+func (s *Handler) sharesQueue(other *Handler) bool {
+	return other.engine.Space == s.engine.Space && other.Prefix == s.Prefix
 }
 
 func below(root, path string) bool {

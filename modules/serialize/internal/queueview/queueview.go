@@ -105,6 +105,7 @@ type Row struct {
 	About   string // the method and the address of its request
 	From    string // the client; the peer of the connection may be a proxy
 	TXID    string // the request's name in logs
+	Holds   string // which slot it has, if that is known
 	Revoked string // why its turn should be over, as far as this process knows, and since when
 	Held    string // for how long its turn goes on, though its request has left
 }
@@ -133,6 +134,9 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 		if r := t.Request; r != nil {
 			row.About, row.From, row.TXID = about(r), cmp.Or(r.ClientIP, t.Client), r.TXID
 		}
+		if t.Slot != "" {
+			row.Holds = ", slot " + Cut(t.Slot, maxCell)
+		}
 		if r, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && r.PastHoldTimeout() {
 			row.Revoked = ", past hold_timeout"
 		}
@@ -158,9 +162,9 @@ func about(r *serializer.Request) string {
 	return method + Cut(r.Host, maxCell-utf8.RuneCountInString(method+path)) + path
 }
 
-// StateText is the ticket's state, since when, and what is said of the end of its turn.
+// StateText is the ticket's state, since when, its slot, and what is said of the end of its turn.
 func (r Row) StateText() string {
-	return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Revoked + r.Held
+	return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Holds + r.Revoked + r.Held
 }
 
 // Known joins the texts that are not empty.

@@ -79,7 +79,7 @@ func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
 	r.Holds.Insert(&q.Entry, q.Since)
 	if c := r.Logger.Check(zap.DebugLevel, "entered"); c != nil {
-		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
+		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.slot(), q.txid(),
 			zap.Int("position", q.Position), zap.Duration("wait", q.Waited))
 	}
 }

@@ -20,6 +20,7 @@ type Request struct {
 	ID        requestid.ID       // makes the txid; nil without unique_ids
 
 	Token       uint64 // of its ticket; 0 if it has none
+	Slot        string // which of the queue's it has, or ""
 	Position    int    // how many were ahead on arrival
 	Waited      time.Duration
 	Late        time.Duration     // from when its turn came until a browser took it
@@ -44,6 +45,14 @@ func (q *Request) token() string {
 		return ""
 	}
 	return strconv.FormatUint(q.Token, 10)
+}
+
+// slot is the field of a log entry, if the queue has slots.
+func (q *Request) slot() zap.Field {
+	if q.Slot == "" {
+		return zap.Skip()
+	}
+	return zap.String("slot", q.Slot)
 }
 
 // txid names the request in a log entry. It makes the txid, so only an entry that is

@@ -33,6 +33,9 @@ func (q *Request) endSpan(err error) {
 	if q.ID != nil {
 		q.span.SetAttributes(attribute.String("serialize.txid", q.ID.TXID()))
 	}
+	if q.Slot != "" {
+		q.span.SetAttributes(attribute.String("serialize.slot", q.Slot))
+	}
 	if err == nil {
 		q.span.SetAttributes(attribute.Int("serialize.position", q.Position), attribute.String("serialize.token", q.token()))
 	} else {

@@ -1,0 +1,232 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// slottedSite is a site with a queue gpu_ that has slots; its upstream gets the request's.
+func slottedSite(slots, options string) string {
+	return "serialize_status /status\nserialize {\npath {$DIR}\nprefix gpu_\nslots " + slots + "\n" + options + "\n}\n" + slottedProxy
+}
+
+const slottedProxy = "reverse_proxy {$UPSTREAM} {\nheader_up X-Slot {http.serialize.slot}\n}"
+
+// slotOf waits until a request is inside, and returns its slot.
+func (c *caddy) slotOf(name string) string {
+	c.t.Helper()
+	c.AwaitEntry(name)
+	return c.Hit(name).Header.Get("X-Slot")
+}
+
+// slotsOf are those of the tickets in a list.
+func slotsOf(q serializer.QueueState) (slots []string) {
+	for _, ticket := range q.Tickets {
+		slots = append(slots, ticket.Slot)
+	}
+	return slots
+}
+
+// Each request inside has a slot for itself. Lists, log and page show it, and nothing shows the
+// queues in which the slots are kept. A pause of all queues leaves nobody inside without one.
+func TestSlots(t *testing.T) {
+	t.Parallel()
+	eachEngine(t, func(t *testing.T, engine string) {
+		c := start(t, setup{global: "debug\nmetrics", env: map[string]string{"SLOT": "two"},
+			site: slottedSite("one {env.SLOT}", "timeout 10m\nengine "+engine)})
+		first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
+		slots := []string{c.slotOf("first"), c.slotOf("second")}
+		third := c.getting("/?name=third&gate")
+		q := c.awaitQueue("gpu_", 2, 1)
+		if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"one", "two"}) {
+			t.Errorf("inside with %q", slots)
+		}
+		if got := slices.Sorted(slices.Values(slotsOf(q))); !slices.Equal(got, []string{"", "one", "two"}) || q.Limit != 2 {
+			t.Errorf("listed with %q, limit %d", got, q.Limit)
+		}
+		c.wantStatus("slot one", "slot two")
+		c.wantCommand(0, "inside, slot two", "queues")
+		for _, name := range []string{"gpu*", "*"} {
+			c.pause(name, "1h")
+		}
+		c.Open("first")
+		c.wantServed(first)
+		c.awaitQueue("gpu_", 1, 1)
+		for _, name := range []string{"gpu*", "*"} {
+			c.resume(name)
+		}
+		if got := c.slotOf("third"); got != slots[0] {
+			t.Errorf("the next has %s; %s was free", got, slots[0])
+		}
+		if len(c.queues()) != 1 {
+			t.Errorf("listed are %+v", c.queues())
+		}
+		c.OpenAll()
+		c.wantServed(second, third)
+		if e := c.awaitEntryOf("entered"); e.Text("slot") == "" {
+			t.Errorf("the log says %v", e)
+		}
+		if text := c.Ask("/metrics") + c.Ask("/serialize/queues") + c.Log.String(); strings.Contains(text, "%=") {
+			t.Errorf("a slot's queue is in\n%s", text)
+		}
+	})
+}
+
+// Processes share the slots, and each lists whose request has which. A crash frees a slot.
+func TestSlotsOfTwoProcesses(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: slottedSite("a b c", "")})
+	other := c.another()
+	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), other.getting("/?name=1&gate"), other.getting("/?name=2&gate")}
+	var slots []string
+	for i := range answers {
+		slots = append(slots, c.slotOf(fmt.Sprint(i)))
+	}
+	if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("inside with %q", slots)
+	}
+	for _, process := range []*caddy{c, other} {
+		if got := slices.Sorted(slices.Values(slotsOf(process.awaitQueue("gpu_", 3, 0)))); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("listed with %q", got)
+		}
+	}
+	other.Kill()
+	for i := range 2 {
+		name := fmt.Sprintf("after%d", i)
+		answers = append(answers, c.getting("/?gate&name="+name))
+		if got := c.slotOf(name); !slices.Contains(slots[1:], got) {
+			t.Errorf("it has %s; free were %q", got, slots[1:])
+		}
+	}
+	c.OpenAll()
+	c.wantServed(answers[0], answers[3], answers[4])
+}
+
+// One dead server of three fails a third of the requests that come one after another.
+func TestDeadSlot(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{env: map[string]string{"OTHER": testcaddy.NewUpstream(t).Addr},
+		site: "serialize {\npath {$DIR}\nprefix gpu_\nslots {$UPSTREAM} 127.0.0.1:1 {$OTHER}\n}\nreverse_proxy {http.serialize.slot}"})
+	failed := 0
+	for range 30 {
+		if c.get("/").StatusCode != http.StatusOK {
+			failed++
+		}
+	}
+	if failed != 10 {
+		t.Errorf("%d of 30 failed", failed)
+	}
+}
+
+// A slot that a reload takes away is given to nobody, not even to those who wait already.
+func TestReloadTakesSlotsAway(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: slottedSite("a b", "timeout 10m")})
+	first := c.getting("/?name=first&gate")
+	kept := c.slotOf("first")
+	second := c.getting("/?name=second&gate")
+	c.AwaitEntry("second")
+	old := c.getting("/?name=old&gate")
+	c.awaitQueue("gpu_", 2, 1)
+	check(t, c.reload(setup{site: slottedSite(kept, "timeout 10m")}))
+	fresh := c.getting("/?name=new&gate")
+	c.awaitQueue("gpu_", 2, 2)
+	c.Open("second")
+	c.wantServed(second)
+	c.awaitQueue("gpu_", 2, 1) // one that waits for the slot
+	c.WantNever("old")
+	c.Open("first")
+	c.wantServed(first)
+	if got := c.slotOf("old"); got != kept {
+		t.Errorf("it has %s, which was taken away", got)
+	}
+	c.Open("old")
+	c.wantServed(old)
+	if got := c.slotOf("new"); got != kept {
+		t.Errorf("the next has %s, which was taken away", got)
+	}
+	c.OpenAll()
+	c.wantServed(fresh)
+}
+
+// A reentrant request has the slot of the turn that it holds. An inner queue without slots, and
+// an error route, do not hide it.
+func TestSlotOfTheTurn(t *testing.T) {
+	t.Parallel()
+	const gpu = "serialize {\npath {$DIR}\nprefix gpu_\nslots a b\n}\n"
+	c := start(t, setup{site: "route /error {\n" + gpu + "error 418\n}\nroute {\n" + gpu + "route {\n" + gpu +
+		"serialize {\npath {$DIR}\nprefix inner_\n}\n" + slottedProxy + "\n}\n}\n" +
+		"handle_errors {\nrespond \"had {http.serialize.slot}\" 418\n}"})
+	for _, want := range []string{"a", "b", "a"} {
+		c.get("/?name="+want).Want(t, http.StatusOK)
+		if got := c.slotOf(want); got != want {
+			t.Errorf("it has %q; expected %s", got, want)
+		}
+	}
+	if a := c.get("/error"); a.Text != "had b" {
+		t.Errorf("answered %v", a)
+	}
+	c.awaitTickets(0)
+}
+
+// A request whose turn is revoked keeps its slot until its handlers have returned. One that is
+// evicted while it waits for a slot never reaches the upstream.
+func TestSlotOfARevokedTurn(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: slottedSite("a", "hold_timeout 1s")})
+	for range 2 {
+		c.get("/?name=stuck&gate").Want(t, http.StatusGatewayTimeout)
+	}
+	c.get("/?name=next").Want(t, http.StatusOK)
+	if got := c.slotOf("next"); got != "a" {
+		t.Errorf("the next has %q", got)
+	}
+	c.awaitTickets(0)
+}
+
+// Slots that make no sense are refused when the configuration is loaded.
+func TestSlotsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{env: map[string]string{"ONE": "same", "TWO": "same"}})
+	line := func(slots string) string { return "serialize {\npath {$DIR}\nprefix gpu_\n" + slots + "\n}\n" }
+	for _, test := range []struct{ site, says string }{
+		{line("slots {env.ONE} {env.TWO}"), `slots: \"same\" is there twice; expected 1 to 64 distinct names`},
+		{line("slots {env.NO_SUCH}"), `slots \"{env.NO_SUCH}\"`},
+		{line("slots {host}"), `slots \"{http.request.host}\"`},
+		{line("slots a b") + "route /x {\n" + line("slots a c") + "\n}", "expected the same slots in all lines of a queue"},
+		{line("slots a b") + "route /x {\n" + line("concurrency 2") + "\n}", "has no slots"},
+	} {
+		if err := c.reload(setup{site: test.site}); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s\nis loaded with\n%v\nexpected %s", test.site, err, test.says)
+		}
+	}
+	check(t, c.reload(setup{site: line("slots a b") + "route /x {\n" + line("slots b a") + "\n}"}))
+	if warned := c.Log.All(func(e entry) bool { return strings.Contains(e.Text("msg"), "two lines of one queue differ") }); len(warned) > 0 {
+		t.Errorf("the log warns: %v", warned)
+	}
+	wait.Until(t, "nothing is left of what was refused", func() bool { return len(lockFiles(t, c.dir)) == 0 })
+}
+
+// A browser takes its slot over with its turn.
+func TestSlotOfABrowser(t *testing.T) {
+	t.Parallel()
+	c := start(t, setup{site: strings.Replace(waitingSite("after 100ms", "slots a"), "X-Token {", "X-Slot {http.serialize.slot}\nheader_up X-Token {", 1)})
+	leave := c.occupy("first")
+	b := newVisitor(c)
+	b.waits("two")
+	leave()
+	b.awaitTurn("two")
+	b.isServed("two")
+	if got := c.slotOf("two"); got != "a" {
+		t.Errorf("it has %q", got)
+	}
+}

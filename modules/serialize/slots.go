@@ -1,0 +1,112 @@
+package serialize
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+const (
+	maxSlots  = 64
+	wantSlots = "1 to 64 distinct names, such as addresses of servers"
+)
+
+// slots is the setting of what each request inside has for itself.
+func slots() setting {
+	return setting{
+		name: "slots", syntax: "<name...>", usual: "none",
+		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+			s.Slots = append([]string{}, d.RemainingArgs()...) // not nil
+			return nil
+		},
+		check: func(s *Handler) error { return checkSlots(s.Slots) },
+	}
+}
+
+func checkSlots(names []string) error {
+	switch {
+	case names == nil:
+		return nil
+	case len(names) == 0 || len(names) > maxSlots:
+		return fmt.Errorf("slots: found %d names; expected %s", len(names), wantSlots)
+	}
+	for i, name := range names {
+		if name == "" {
+			return fmt.Errorf("slots: name %d is empty; expected %s", i+1, wantSlots)
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("slots: %q is there twice; expected %s", name, wantSlots)
+		}
+	}
+	return nil
+}
+
+// checkBesideSlots refuses settings that let requests in without a slot, or another number of them.
+func (s *Handler) checkBesideSlots() error {
+	if s.Slots == nil {
+		return nil
+	}
+	for _, other := range []struct {
+		name string
+		set  bool
+	}{
+		{"concurrency", s.Concurrency != 0}, {"shared_methods", len(s.SharedMethods) > 0},
+		{"skip_methods", len(s.SkipMethods) > 0}, {"dry_run", s.DryRun},
+	} {
+		if other.set {
+			return fmt.Errorf("slots %s: expected no %s beside it; as many are inside as there are slots, and each has one",
+				strings.Join(s.Slots, " "), other.name)
+		}
+	}
+	return nil
+}
+
+// fillInSlots fills in the placeholders of the slots, and lets in as many requests.
+func (s *Handler) fillInSlots() error {
+	for i, name := range s.Slots {
+		expanded, err := caddy.NewReplacer().ReplaceOrErr(name, true, true)
+		if err != nil {
+			return fmt.Errorf("slots %q: %w; expected placeholders that have a value when the configuration is loaded", name, err)
+		}
+		s.Slots[i] = expanded
+	}
+	s.Concurrency = cmp.Or(len(s.Slots), s.Concurrency)
+	return nil
+}
+
+// slotsNow are the slots that a request may get whose turn has come. It may have waited since
+// before a reload: then those of the new configuration count.
+func (s *Handler) slotsNow() []string {
+	if _, active := registered.handlers.Load(s); !active {
+		for _, other := range registered.handlersWhere(s.sharesQueue) {
+			if other.Slots != nil {
+				return other.Slots
+			}
+		}
+	}
+	return s.Slots
+}
+
+// checkOtherSlots refuses lines of one queue that differ in slots.
+func (s *Handler) checkOtherSlots() error {
+	differs := func(other *Handler) bool {
+		return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other) && s.slotsText() != other.slotsText()
+	}
+	for _, other := range registered.handlersWhere(differs) {
+		return fmt.Errorf("slots: two lines of queue %q differ: %s has %s, and %s has %s; expected the same slots in all lines of a queue",
+			s.Prefix, s.site.name, s.slotsText(), other.site.name, other.slotsText())
+	}
+	return nil
+}
+
+// slotsText are the slots, whatever their order.
+func (s *Handler) slotsText() string {
+	if s.Slots == nil {
+		return "no slots"
+	}
+	return "slots " + strings.Join(slices.Sorted(slices.Values(s.Slots)), " ")
+}
