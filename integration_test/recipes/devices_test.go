@@ -92,6 +92,28 @@ func TestOneGPU(t *testing.T) {
 	want(t, second, 200, "served")
 }
 
+// Each server has one prompt at a time, and the next one goes to the server that is free.
+func TestTwoGPUs(t *testing.T) {
+	one, two := testcaddy.NewGatedUpstream(t), testcaddy.NewGatedUpstream(t)
+	k := cook(t, "Two GPUs", "10.0.0.1:11434", one.Addr, "10.0.0.2:11434", two.Addr)
+	var answers []<-chan testcaddy.Answer
+	for i := range 3 {
+		answers = append(answers, testcaddy.Send(t, "POST", fmt.Sprintf("%sapi/%d", k.url, i), "{}"))
+		k.awaitTickets(t, "gpu_", i+1)
+	}
+	first, second := one.Next("api/0"), two.Next("api/1")
+	tags := k.get(t, "api/tags")
+	one.Next("api/tags").Leave()
+	want(t, tags, 200, "")
+	one.Nobody()
+	second.Leave()
+	want(t, answers[1], 200, "served api/1")
+	two.Next("api/2").Leave()
+	want(t, answers[2], 200, "served api/2")
+	first.Leave()
+	want(t, answers[0], 200, "served api/0")
+}
+
 // A call's messages, small and large, go in both directions while the next call waits, and
 // the trailers come last. A call that is cancelled ends its turn.
 func TestGRPC(t *testing.T) {
