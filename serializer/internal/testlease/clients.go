@@ -1,7 +1,9 @@
 package testlease
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -22,16 +24,28 @@ type Clients struct {
 
 	mu      sync.Mutex
 	refused []error
+	onSlots map[string][]Hold // those that have ended, by slot
 }
 
 // Come has n clients of each engine come to a queue.
 func Come(queue string, n int, engines ...*serializer.Engine) *Clients {
-	c := &Clients{History: NewHistory()}
+	return come(serializer.Arrival{Queue: queue}, n, engines)
+}
+
+// ComeToSlots is Come for a queue with slots.
+func ComeToSlots(queue string, slots []string, n int, engines ...*serializer.Engine) *Clients {
+	rule := serializer.Rule{Limit: len(slots)}
+	return come(serializer.Arrival{Queue: queue, Rule: rule, Slots: func() []string { return slots }}, n, engines)
+}
+
+func come(a serializer.Arrival, n int, engines []*serializer.Engine) *Clients {
+	c := &Clients{History: NewHistory(), onSlots: make(map[string][]Hold)}
+	a.Timeout = 30 * time.Second
 	for i, e := range engines {
 		for j := range n {
 			c.group.Go(func() {
 				for !c.over.Load() {
-					c.takeTurn(e, queue, i*n+j)
+					c.takeTurn(e, a, i*n+j)
 				}
 			})
 		}
@@ -47,10 +61,11 @@ func (c *Clients) End() (refused []error) {
 }
 
 // takeTurn enters and leaves. The hold ends when its turn is revoked.
-func (c *Clients) takeTurn(e *serializer.Engine, queue string, client int) {
+func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival, client int) {
 	hold := c.Asks(client)
 	end := func() { c.Leave(hold) }
-	turn, err := e.Enter(context.Background(), serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Revoke: func(error) { end() }})
+	a.Revoke = func(error) { end() }
+	turn, err := e.Enter(context.Background(), a)
 	if err != nil {
 		c.mu.Lock()
 		c.refused = append(c.refused, err)
@@ -61,7 +76,27 @@ func (c *Clients) takeTurn(e *serializer.Engine, queue string, client int) {
 	c.Enter(hold, turn.Token())
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	end()
+	c.noteSlot(turn.Slot(), hold)
 	turn.Leave()
+}
+
+func (c *Clients) noteSlot(slot string, hold *Hold) {
+	c.History.mu.Lock()
+	defer c.History.mu.Unlock()
+	c.onSlots[slot] = append(c.onSlots[slot], *hold)
+}
+
+// JudgeSlots looks for two that had one slot at a time.
+func (c *Clients) JudgeSlots() error {
+	for slot, holds := range c.onSlots {
+		slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Came, b.Came) })
+		for i := range len(holds) - 1 {
+			if holds[i+1].Came < holds[i].Went {
+				return fmt.Errorf("two had slot %q: %+v, and %+v", slot, holds[i], holds[i+1])
+			}
+		}
+	}
+	return nil
 }
 
 // Crowd has n callers of two processes wait, and one of a process that comes later. Each of the n comes

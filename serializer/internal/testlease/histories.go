@@ -1,6 +1,7 @@
 package testlease
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"testing"
@@ -31,36 +32,37 @@ type Histories struct {
 // Run goes on for as long as the flag -for says.
 func (h Histories) Run(t *testing.T) {
 	t.Helper()
-	rounds, total, stalled, excused, refused, seen := 0, 0, 0, 0, 0, make(map[string]int)
+	rounds, total, slotted, stalled, excused, refused, seen := 0, 0, 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
-		history, refusals, stall := h.round(seen)
+		all, onSlots, refusals, stall := h.round(seen)
 		refused += refusals
-		total += history.Len()
+		total, slotted = total+all.Len(), slotted+onSlots.Len()
 		excuse := h.Excused != nil && h.Excused()
 		if stall > h.TTL/10 {
 			// The machine kept this process from running for longer than the margin of a
 			// lease: then two may be inside, as the documents say.
 			stalled++
-		} else if err := history.Judge(); err != nil {
+		} else if err := errors.Join(all.Judge(), onSlots.JudgeSlots()); err != nil {
 			if !excuse {
 				t.Fatal(err)
 			}
 			excused++
 		}
 	}
-	t.Logf("%d turns in %d rounds, %d refused, faults %v; %d rounds not judged, because this process did not run for %s; %d rounds with two inside, by the server",
-		total, rounds, refused, seen, stalled, h.TTL/10, excused)
-	if total < 50 {
-		t.Errorf("only %d turns: the test shows nothing", total)
+	t.Logf("%d turns and %d with slots in %d rounds, %d refused, faults %v; %d rounds not judged, because this process did not run for %s; %d rounds with two inside, by the server",
+		total, slotted, rounds, refused, seen, stalled, h.TTL/10, excused)
+	if total < 50 || slotted < 50 {
+		t.Errorf("only %d turns and %d with slots: the test shows nothing", total, slotted)
 	}
 }
 
 // round runs the clients while each fault happens once. It returns the longest time for which this
 // process did not run.
-func (h Histories) round(seen map[string]int) (history *History, refused int, stall time.Duration) {
+func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused int, stall time.Duration) {
 	over, stalled := make(chan struct{}), make(chan time.Duration)
 	go func() { stalled <- longestStall(over) }()
-	all, alone := Come(Queue, 2, h.Engines...), []*Clients(nil)
+	all, onSlots = Come(Queue, 2, h.Engines...), ComeToSlots("slots_", []string{"a", "b"}, 2, h.Engines...)
+	alone := []*Clients{onSlots}
 	for i, e := range h.Engines {
 		// Turns of a queue with one process pass on and end also while it gets no answers.
 		alone = append(alone, Come(fmt.Sprintf("b%d_", i), 3, e))
@@ -79,7 +81,7 @@ func (h Histories) round(seen map[string]int) (history *History, refused int, st
 		clients.End()
 	}
 	close(over)
-	return all.History, refused, <-stalled
+	return all, onSlots, refused, <-stalled
 }
 
 // longestStall watches for times in which nothing here runs.
