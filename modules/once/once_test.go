@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,13 +97,36 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%d%s", n, strings.Repeat("x", max(0, size-1)))
 }
 
-// site is a Caddy with a site that has these lines.
-func site(t *testing.T, lines string, more ...string) (url string, c *testcaddy.Server) {
+// site is a Caddy with a site.
+type site struct {
+	*testcaddy.Server
+	t               *testing.T
+	url, addr, home string
+	caddyfile       string
+}
+
+// newSite starts a Caddy with a site that has these lines, and with these global options.
+func newSite(t *testing.T, lines string, options ...string) *site {
 	t.Helper()
-	addr := testprocess.FreeAddr(t)
-	_, port, _ := strings.Cut(addr, ":")
-	c = testcaddy.Start(t, "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://:"+port+" {\n"+lines+"\n}\n"+strings.Join(more, "\n"))
-	return "http://" + addr, c
+	s := &site{t: t, addr: testprocess.FreeAddr(t), home: testcaddy.TempDir(t)}
+	s.url = "http://" + s.addr
+	_, port, _ := strings.Cut(s.addr, ":")
+	s.caddyfile = "{\nadmin " + testprocess.FreeAddr(t) + "\nmetrics\n" + strings.Join(options, "\n") + "\n}\nhttp://:" + port + " {\n" + lines + "\n}\n"
+	s.start()
+	return s
+}
+
+func (s *site) start() {
+	_, admin, _ := strings.Cut(s.caddyfile, "admin ")
+	admin, _, _ = strings.Cut(admin, "\n")
+	s.Server = testcaddy.Launch(s.t, testcaddy.Settings{Caddyfile: s.caddyfile, Admin: admin, Home: s.home})
+	s.AwaitLoaded()
+}
+
+// records are the files of the records.
+func (s *site) records() []string {
+	files, _ := filepath.Glob(filepath.Join(s.home, "caddy", "orderly", "once", "*", "*"))
+	return files
 }
 
 func post(t *testing.T, url, body, key string, header ...string) testcaddy.Answer {
@@ -163,6 +187,9 @@ func TestOutcomes(t *testing.T) {
 		"broken before the answer":     {query: "do=break", status: 502, then: "unknown", effects: 1},
 		"broken in the answer":         {query: "do=half", status: 200, then: "unknown", effects: 1},
 		"a proxy that waits no longer": {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=sleep", status: 504, then: "unknown", effects: 1},
+		"a panic":                      {lines: line + "route {\npanics\n}", status: 0, then: "unknown"},
+		"another proxy":                {lines: line + "route {\nother_proxy " + s.addr + "\n}", query: "status=502", status: 502, then: repeated, effects: 1},
+		"another proxy, broken":        {lines: line + "route {\nother_proxy " + s.addr + "\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
 		"an error":                     {lines: line + "error 500", status: 500, then: "unknown"},
 		"an error of a route":          {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
 		"an error that forbids":        {lines: line + "error 403", status: 403, then: runs},
@@ -188,7 +215,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lines := cmp.Or(c.lines, line+proxy)
-			url, _ := site(t, lines)
+			url := newSite(t, lines).url
 			key := strings.ReplaceAll(name, " ", "-")
 			send := func() testcaddy.Answer {
 				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, "body", "Idempotency-Key", key, "Accept-Encoding", "gzip")
@@ -236,7 +263,7 @@ func TestRefusalByQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
-			url, _ := site(t, "once {\nscope none\n}\nserialize {\ntimeout 50ms\n"+option+"\n}\nreverse_proxy "+s.addr)
+			url := newSite(t, "once {\nscope none\n}\nserialize {\ntimeout 50ms\n"+option+"\n}\nreverse_proxy "+s.addr).url
 			holder := testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "holder")
 			wait.Until(t, "the holder is inside", func() bool { return s.count("holder") == 1 })
 			post(t, url, "", "b").Want(t, 503)
@@ -254,14 +281,14 @@ func TestRefusalByQueue(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	url, c := site(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+s.addr)
-	hungUp, hangUp := newClient(t, url+"/?do=wait", "a")
+	c := newSite(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+s.addr)
+	hungUp, hangUp := newClient(t, c.url+"/?do=wait", "a")
 	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
 	hangUp()
 	<-hungUp
 	var answers []<-chan testcaddy.Answer
 	for range 12 {
-		answers = append(answers, testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "a"))
+		answers = append(answers, testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", "a"))
 	}
 	refused := make(chan testcaddy.Answer, 12)
 	others := make(chan testcaddy.Answer, 12)
@@ -284,7 +311,7 @@ func TestWaiting(t *testing.T) {
 			t.Fatal("more than eight wait")
 		}
 	}
-	post(t, url, "", "b").Want(t, 200)
+	post(t, c.url, "", "b").Want(t, 200)
 	s.gate <- struct{}{}
 	for range 8 {
 		if a := <-others; a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
@@ -318,15 +345,18 @@ func newClient(t *testing.T, url, key string) (ended <-chan struct{}, hangUp fun
 // kept connection breaks.
 func TestKeptConnectionThatBreaks(t *testing.T) {
 	t.Parallel()
-	for _, line := range []string{"once {\nscope none\n}\n", ""} {
+	for _, line := range []string{
+		"once {\nscope none\n}\nreverse_proxy ", "route {\nonce {\nscope none\n}\nother_proxy ", "reverse_proxy ", "route {\nother_proxy ",
+	} {
 		s := newShop(t)
-		url, _ := site(t, line+"reverse_proxy "+s.addr)
+		url := newSite(t, line+s.addr+strings.Repeat("\n}", strings.Count(line, "route"))).url
 		post(t, url, "", "warm").Want(t, 200)
 		a := post(t, url+"/?do=break", "", "a")
-		if n, want := s.count("a"), map[bool]int{true: 1, false: 2}[line != ""]; n != want || a.StatusCode < 500 {
+		once := strings.Contains(line, "once")
+		if n, want := s.count("a"), map[bool]int{true: 1, false: 2}[once]; n != want || a.StatusCode < 500 {
 			t.Errorf("%q: %d effects, want %d; answer: %v", line, n, want, a)
 		}
-		if line != "" && post(t, url+"/?do=break", "", "a").Header.Get("Orderly-Once") != "unknown" {
+		if once && post(t, url+"/?do=break", "", "a").Header.Get("Orderly-Once") != "unknown" {
 			t.Error("it is known what became of it")
 		}
 	}
@@ -337,7 +367,7 @@ func TestKeptConnectionThatBreaks(t *testing.T) {
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	url, c := site(t, "once {\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
+	c := newSite(t, "once {\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
 	for _, r := range []struct {
 		key, user, host, path, body string
 		status                      int
@@ -365,7 +395,7 @@ func TestKeys(t *testing.T) {
 		{`q"\`, "anna", "", "/", "a", 200, "1"},
 		{"k", "anna", "", "/", "a", 200, "1"},
 	} {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url+r.path, strings.NewReader(r.body))
+		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+r.path, strings.NewReader(r.body))
 		testcaddy.SetHeader(req, []string{"Idempotency-Key", r.key, "X-User", r.user})
 		if r.host != "" {
 			req.Host = r.host

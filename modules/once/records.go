@@ -62,9 +62,8 @@ const (
 // folder is that of the requests that began on the day of a time.
 func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.DateOnly) }
 
-// load finds the record of a key that is not older than keep. It returns nil if there is none.
-func (r *records) load(ctx context.Context, k *key, keep time.Duration) (*record, error) {
-	now := time.Now()
+// load finds the record of a key that is not older than keep now. It returns nil if there is none.
+func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
 	last := folder(now.Add(-keep - clockSkew))
 	for t, name := now.Add(clockSkew), ""; name != last; t = t.Add(-day) {
 		name = folder(t)

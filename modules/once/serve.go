@@ -223,7 +223,7 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 func (p *passage) look(ctx context.Context) (*record, error) {
 	ctx, cancel := context.WithDeadline(ctx, p.deadline)
 	defer cancel()
-	return p.handler.records.load(ctx, &p.key, p.handler.keepTime())
+	return p.handler.records.load(ctx, &p.key, p.handler.keepTime(), time.Now())
 }
 
 // maxWaiting is how many may wait for one key.
