@@ -89,7 +89,7 @@ func TestLoadWarnings(t *testing.T) {
 	t.Parallel()
 	dir := testcaddy.TempDir(t)
 	c := start(t, setup{dir: filepath.Join(dir, "queues"), env: map[string]string{"ROOT": dir, "OTHER": testcaddy.TempDir(t)},
-		site: "handle /five {\nserialize {\n path {$DIR}\n concurrency 5\n}\n}\nhandle /root {\nroot {$ROOT}\nfile_server\n}\nrespond hello",
+		site: "handle /five {\nserialize {\n path {$DIR}\n hold_at_least 6s\n}\n}\nhandle /root {\nroot {$ROOT}\nfile_server\n}\nrespond hello",
 		more: `http://one.example:{$PORT} {
 			serialize {
 				path {$DIR}
@@ -117,7 +117,7 @@ func TestLoadWarnings(t *testing.T) {
 		case strings.Contains(msg, "differ in concurrency"):
 			sites := e.Text("site") + e.Text("other_site")
 			if !strings.Contains(sites, "one.example at :") || !strings.Contains(sites, "127.0.0.1") ||
-				!strings.Contains(e.Text("settings")+e.Text("other_settings"), "concurrency 5") {
+				!strings.Contains(e.Text("settings")+e.Text("other_settings"), "concurrency 1, hold_at_least 6s") {
 				t.Errorf("the warning is %v", e)
 			}
 		case strings.Contains(msg, "waiting_page has no timeout"):

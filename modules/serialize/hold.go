@@ -37,7 +37,8 @@ func holdAtLeast() setting {
 // them, which says nothing about how many enter in a time.
 func checkHold(least caddy.Duration, sharedMethods []string) error {
 	if least > 0 && len(sharedMethods) > 0 {
-		return errors.New("hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other")
+		return errors.New("hold_at_least: it cannot be combined with shared_methods; " +
+			"expected one of the two, or two queues, one inside the other")
 	}
 	return nil
 }

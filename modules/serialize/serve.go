@@ -118,7 +118,8 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages
 func (p *passage) before() *passage {
 	space := p.handler.engine.Space
 	for e := p.earlier; e != nil; e = e.earlier {
-		if e.about.Queue == p.about.Queue && e.handler.engine.Space == space && (e.reenter() || e.failure != nil || e.context.Inside()) {
+		same := e.about.Queue == p.about.Queue && e.handler.engine.Space == space
+		if same && (e.reenter() || e.failure != nil || e.context.Inside()) {
 			return e
 		}
 	}
@@ -376,7 +377,8 @@ func (p *passage) answerRefusal(w http.ResponseWriter) error {
 		return p.failure
 	}
 	s := p.handler
-	w.Header().Set("Retry-After", s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity, p.about.PausedUntil, time.Now()))
+	w.Header().Set("Retry-After", s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity,
+		time.Duration(s.HoldAtLeast), p.about.PausedUntil, time.Now()))
 	if s.ErrorResponse == nil {
 		return p.failure
 	}

@@ -21,9 +21,10 @@ const (
 )
 
 // RetryAfter is the header's value for a refused request. capacity is how many may be
-// inside; 0 is not known. pausedUntil is when the queue's pause ends, or nil.
-func (s *Counters) RetryAfter(queue string, position, capacity int, pausedUntil *time.Time, now time.Time) string {
-	wait := float64(position+1) / s.hold.pace(capacity, s.Holds.Ages(queue, now))
+// inside; 0 is not known. least is how long each hold takes at least. pausedUntil is when the
+// queue's pause ends, or nil.
+func (s *Counters) RetryAfter(queue string, position, capacity int, least time.Duration, pausedUntil *time.Time, now time.Time) string {
+	wait := float64(position+1) / s.hold.pace(capacity, least, s.Holds.Ages(queue, now))
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
 	case pausedUntil == nil:
@@ -110,11 +111,12 @@ const unknownHold = time.Second
 // ended, that is the longest of the ages of those inside. A hold that has taken longer
 // already is expected to take as long again. So a unit that is stuck hands over next to
 // nothing.
-func (e *holdEstimate) pace(capacity int, ages []time.Duration) (turns float64) {
+func (e *holdEstimate) pace(capacity int, least time.Duration, ages []time.Duration) (turns float64) {
 	count, usual, _ := e.averages()
 	if count == 0 {
 		usual = slices.Max(append(ages, unknownHold)).Seconds()
 	}
+	usual = max(usual, least.Seconds())
 	for i := range cmp.Or(capacity, max(len(ages), 1)) {
 		hold := usual
 		if i < len(ages) {

@@ -21,24 +21,27 @@ func TestRetryAfter(t *testing.T) {
 		concurrency int
 		readers     bool
 		position    int
+		least       time.Duration // of all holds
 		want        string
 	}{
-		{"nobody ahead, nothing known", nil, nil, 1, false, 0, "1"},
-		{"21 ahead, nothing known", nil, []time.Duration{s / 100}, 1, false, 21, "22"},
-		{"21 ahead, the first goes on", nil, []time.Duration{3 * s}, 1, false, 21, "66"},
-		{"the first that ends is the mean", []time.Duration{4 * s}, nil, 1, false, 2, "12"},
-		{"the mean of the first ones", []time.Duration{4 * s, 12 * s}, nil, 1, false, 0, "8"},
-		{"four places", []time.Duration{2 * s}, nil, 4, false, 7, "4"},
-		{"holds that go on, shorter than usual", []time.Duration{2 * s}, []time.Duration{s, s}, 2, false, 3, "4"},
-		{"a hold that goes on for longer", []time.Duration{2 * s}, []time.Duration{10 * s}, 1, false, 3, "40"},
-		{"one of two places is stuck", []time.Duration{2 * s}, []time.Duration{20 * time.Minute, s}, 2, false, 3, "8"},
-		{"the only place is stuck", []time.Duration{s}, []time.Duration{20 * time.Minute}, 1, false, 1, "120"},
-		{"very quick", []time.Duration{1}, nil, 1, false, 100, "1"},
-		{"very slow", []time.Duration{24 * time.Hour}, nil, 1, false, 1 << 40, "120"},
-		{"holds of no time at all", []time.Duration{0, 0}, nil, 1, false, 100, "1"},
-		{"behind five readers", []time.Duration{2 * s}, []time.Duration{s, s, s, s, s}, 1, true, 9, "4"},
-		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, "20"},
-		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, "20"},
+		{"nobody ahead, nothing known", nil, nil, 1, false, 0, 0, "1"},
+		{"21 ahead, nothing known", nil, []time.Duration{s / 100}, 1, false, 21, 0, "22"},
+		{"21 ahead, the first goes on", nil, []time.Duration{3 * s}, 1, false, 21, 0, "66"},
+		{"the first that ends is the mean", []time.Duration{4 * s}, nil, 1, false, 2, 0, "12"},
+		{"the mean of the first ones", []time.Duration{4 * s, 12 * s}, nil, 1, false, 0, 0, "8"},
+		{"four places", []time.Duration{2 * s}, nil, 4, false, 7, 0, "4"},
+		{"holds that go on, shorter than usual", []time.Duration{2 * s}, []time.Duration{s, s}, 2, false, 3, 0, "4"},
+		{"a hold that goes on for longer", []time.Duration{2 * s}, []time.Duration{10 * s}, 1, false, 3, 0, "40"},
+		{"one of two places is stuck", []time.Duration{2 * s}, []time.Duration{20 * time.Minute, s}, 2, false, 3, 0, "8"},
+		{"the only place is stuck", []time.Duration{s}, []time.Duration{20 * time.Minute}, 1, false, 1, 0, "120"},
+		{"very quick", []time.Duration{1}, nil, 1, false, 100, 0, "1"},
+		{"very slow", []time.Duration{24 * time.Hour}, nil, 1, false, 1 << 40, 0, "120"},
+		{"holds of no time at all", []time.Duration{0, 0}, nil, 1, false, 100, 0, "1"},
+		{"behind five readers", []time.Duration{2 * s}, []time.Duration{s, s, s, s, s}, 1, true, 9, 0, "4"},
+		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, 0, "20"},
+		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, 0, "20"},
+		{"held, nothing known", nil, []time.Duration{s}, 10, false, 10, 60 * s, "66"},
+		{"held, after an eviction", []time.Duration{s}, nil, 1, false, 1, 6 * s, "12"},
 	} {
 		r, now := NewCounters("a_"), time.Now()
 		for _, hold := range c.ended {
@@ -51,7 +54,7 @@ func TestRetryAfter(t *testing.T) {
 		if c.readers {
 			c.concurrency = 0
 		}
-		if got := r.RetryAfter("a_", c.position, c.concurrency, nil, now); got != c.want {
+		if got := r.RetryAfter("a_", c.position, c.concurrency, c.least, nil, now); got != c.want {
 			t.Errorf("%s: %s; expected %s", c.name, got, c.want)
 		}
 	}
