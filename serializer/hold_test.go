@@ -113,3 +113,23 @@ func TestReenter(t *testing.T) {
 		_ = e.Close()
 	})
 }
+
+// A held turn keeps its slot: the next one with two slots gets the other, and a third one waits.
+func TestHeldTurnKeepsSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newMemory()
+		a := arrivalFor(0)
+		a.Rule.Limit, a.Slots = 2, func() []string { return []string{"one", "two"} }
+		first := enter(t, e, a)
+		begun, slot := time.Now(), first.Slot()
+		first.LeaveAt(begun.Add(time.Minute))
+		second := enter(t, e, a)
+		third := enter(t, e, a)
+		if second.Slot() == slot || third.Slot() != slot || time.Since(begun) != time.Minute {
+			t.Errorf("slots %s, %s and %s, the last after %v", slot, second.Slot(), third.Slot(), time.Since(begun))
+		}
+		second.Leave()
+		third.Leave()
+		_ = e.Close()
+	})
+}
