@@ -39,9 +39,9 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	program := testcaddy.Need(t, "prometheus", "apt-get install prometheus")
 	panels, rules := dashboardQueries(t), readDocument(t, "alerts.yml")
 	busy := regexp.MustCompile(`(?s)\(\s+rate\(caddy_serialize_hold_seconds_sum.*?limit > 0\)`).FindString(rules)
-	metric := regexp.MustCompile(`\b(caddy_serialize|process_start)_[a-z_]+`)
+	metric := regexp.MustCompile(`\b(caddy_serialize|caddy_once|process_start)_[a-z_]+`)
 
-	c := start(t, setup{site: "metrics /metrics\nserialize /queue* {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}"})
+	c := start(t, setup{site: "metrics /metrics\nonce {\nscope none\n}\nserialize /queue* {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}"})
 	testcaddy.Get(t, c.url+"/queue").Want(t, 200)
 	_, config, _ := strings.Cut(readDocument(t, "operations.md"), "```yaml\n")
 	config, _, _ = strings.Cut(config, "```")

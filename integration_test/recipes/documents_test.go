@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/modules/once"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/modules/uniqueids"
 )
@@ -71,7 +72,7 @@ func TestDocumentedJSONIsRight(t *testing.T) {
 func TestSettingsInJSONAreDocumented(t *testing.T) {
 	t.Parallel()
 	text := readFile(t, docs, "directives.md")
-	for _, handler := range []any{serialize.Handler{}, uniqueids.Handler{}} {
+	for _, handler := range []any{once.Handler{}, serialize.Handler{}, uniqueids.Handler{}} {
 		typ := reflect.TypeOf(handler)
 		for i := range typ.NumField() {
 			name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ",")
