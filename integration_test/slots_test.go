@@ -178,8 +178,7 @@ func TestSlotOfTheTurn(t *testing.T) {
 	c.awaitTickets(0)
 }
 
-// A request whose turn is revoked keeps its slot until its handlers have returned. One that is
-// evicted while it waits for a slot never reaches the upstream.
+// A turn that hold_timeout has ended leaves its slot to the next request.
 func TestSlotOfARevokedTurn(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: slottedSite("a", "hold_timeout 1s")})
@@ -214,19 +213,4 @@ func TestSlotsThatAreRefused(t *testing.T) {
 		t.Errorf("the log warns: %v", warned)
 	}
 	wait.Until(t, "nothing is left of what was refused", func() bool { return len(lockFiles(t, c.dir)) == 0 })
-}
-
-// A browser takes its slot over with its turn.
-func TestSlotOfABrowser(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: strings.Replace(waitingSite("after 100ms", "slots a"), "X-Token {", "X-Slot {http.serialize.slot}\nheader_up X-Token {", 1)})
-	leave := c.occupy("first")
-	b := newVisitor(c)
-	b.waits("two")
-	leave()
-	b.awaitTurn("two")
-	b.isServed("two")
-	if got := c.slotOf("two"); got != "a" {
-		t.Errorf("it has %q", got)
-	}
 }

@@ -54,12 +54,12 @@ type Engine struct {
 	queues    map[string]*ticketQueue
 	empty     *ticketQueue // the one of them that has no tickets, or nil
 	pauses    pauses
-	arrivals  []*Ticket // that wait to be appended, in order
-	batch     []*Ticket // being appended
-	slotUses  slotUses
-	departed  *Ticket // the last of those that are over, but perhaps still in the store
-	appending bool    // a goroutine is appending tickets
-	postponed bool    // it waits, because the store could not number some
+	arrivals  []*Ticket                // that wait to be appended, in order
+	batch     []*Ticket                // being appended
+	slotsUsed map[string]time.Duration // when slots were last seen in use, since launch
+	departed  *Ticket                  // the last of those that are over, but perhaps still in the store
+	appending bool                     // a goroutine is appending tickets
+	postponed bool                     // it waits, because the store could not number some
 	closed    bool
 }
 
@@ -76,7 +76,7 @@ func New(store Store, o Options) *Engine {
 		done:   make(chan struct{}),
 		nested: make(chan struct{}, 1),
 		queues: make(map[string]*ticketQueue),
-		pauses: make(pauses),
+		pauses: make(pauses), slotsUsed: make(map[string]time.Duration),
 	}
 	e.channels.New = func() any { return make(chan struct{}, 1) }
 	e.timers.New = func() any { return time.NewTimer(math.MaxInt64) } // as good as never

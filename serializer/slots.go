@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // A queue may have slots; see [Arrival.Slots]. Each slot is a queue of its own with one inside,
@@ -125,16 +126,16 @@ func slotArrival(t *Ticket, name string, noWait bool) Arrival {
 func (e *Engine) longestFree(queue string, names []string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	found, first, of := -1, uint64(math.MaxUint64), ""
+	found, first, of := -1, time.Duration(math.MaxInt64), ""
 	for i, name := range names {
 		slot := slotQueue(queue, name)
-		q, used := e.queues[slot], e.slotUses.last(slot)
+		q, used := e.queues[slot], e.slotsUsed[slot]
 		if (q == nil || q.Len() == 0) && used < first {
 			found, first, of = i, used, slot
 		}
 	}
 	if found >= 0 {
-		e.slotUses.note(of)
+		e.noteSlotLocked(of)
 	}
 	return found
 }
@@ -184,29 +185,21 @@ func causeOf(err error) error {
 // it out of the store.
 func (e *Engine) leaveSlotLocked(t *Ticket) {
 	if t.taking != nil && t.taking.slot != nil {
-		e.slotUses.note(t.taking.slot.Queue)
+		e.noteSlotLocked(t.taking.slot.Queue)
 		e.takeOutLocked(t.taking.slot)
 	}
 }
 
-// slotUses knows in which order slots were last seen in use. It has the last thousands.
-type slotUses struct {
-	count         uint64
-	recent, older map[string]uint64 // by the slot's queue
-}
+// knownSlots bounds how many slots are known by when they were last seen in use. All are forgotten
+// when more are used, which needs many queues with slots.
+const knownSlots = 4096
 
-const recentSlots = 4096
-
-func (u *slotUses) note(slot string) {
-	if u.recent == nil || len(u.recent) >= recentSlots {
-		u.recent, u.older = make(map[string]uint64), u.recent
+func (e *Engine) noteSlotLocked(slot string) {
+	if len(e.slotsUsed) >= knownSlots {
+		clear(e.slotsUsed)
 	}
-	u.count++
-	u.recent[slot] = u.count
+	e.slotsUsed[slot] = time.Since(launch)
 }
-
-// last is 0 if the slot has not been seen in use.
-func (u *slotUses) last(slot string) uint64 { return max(u.recent[slot], u.older[slot]) }
 
 // holding is a ticket that has a slot.
 type holding struct {

@@ -282,62 +282,31 @@ func TestNamesOfSlots(t *testing.T) {
 	}
 }
 
-// A crowd of several processes never has two on one slot, and nobody waits for ever.
+// A crowd never has two on one slot, and nobody waits for ever. Package torture shows that for
+// several processes.
 func TestSlotsOfACrowd(t *testing.T) {
-	for _, test := range []struct {
-		name    string
-		engines []*serializer.Engine
-		turns   int
-	}{
-		{"memory", []*serializer.Engine{newMemory()}, 100_000},
-		{"lock files", processes(t, 3), 5000},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			names := []string{"a", "b", "c"}
-			users := map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32), "c": new(atomic.Int32)}
-			var left atomic.Int64
-			left.Store(int64(test.turns))
-			var all sync.WaitGroup
-			for i := range 24 {
-				all.Go(func() {
-					for left.Add(-1) >= 0 {
-						turn, err := test.engines[i%len(test.engines)].Enter(t.Context(), slotted(3, names...))
-						if err != nil {
-							t.Error(err)
-							return
-						}
-						if n := users[turn.Slot()].Add(1); n > 1 {
-							t.Errorf("%d on slot %s", n, turn.Slot())
-						}
-						runtime.Gosched()
-						users[turn.Slot()].Add(-1)
-						turn.Leave()
-					}
-				})
-			}
-			all.Wait()
-		})
-	}
-}
-
-// A turn that goes on after its caller keeps its slot.
-func TestSlotOfATurnThatIsHeld(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
-		held := enter(t, e, slotted(3, "a", "b"))
-		held.LeaveAt(time.Now().Add(time.Hour))
-		second := enter(t, e, slotted(3, "a", "b"))
-		third := join(t, e, slotted(3, "a", "b"))
-		if got := listed(t, e); !slices.Equal(got, []string{"a", "b", ""}) {
-			t.Errorf("inside with %q", got)
+		users := map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32), "c": new(atomic.Int32)}
+		var left atomic.Int64
+		left.Store(100_000)
+		var all sync.WaitGroup
+		for range 24 {
+			all.Go(func() {
+				for left.Add(-1) >= 0 {
+					turn, err := e.Enter(t.Context(), slotted(3, "a", "b", "c"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n := users[turn.Slot()].Add(1); n > 1 {
+						t.Errorf("%d on slot %s", n, turn.Slot())
+					}
+					runtime.Gosched()
+					users[turn.Slot()].Add(-1)
+					turn.Leave()
+				}
+			})
 		}
-		if err := e.Evict(t.Context(), "a_", held.Token()); err != nil {
-			t.Fatal(err)
-		}
-		if turn := third.enters(t); turn.Slot() != "a" {
-			t.Errorf("it has %q; expected a, whose turn was evicted", turn.Slot())
-		} else {
-			turn.Leave()
-		}
-		second.Leave()
+		all.Wait()
 	})
 }

@@ -110,6 +110,9 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	p.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	if around := all.innermost(); around != nil {
+		p.about.Slot = around.about.Slot
+	}
 	return p
 }
 
@@ -159,33 +162,29 @@ func (all *passages) add(p *passage, r *http.Request) {
 		if !strings.HasPrefix(key, telemetry.PlaceholderPrefix) {
 			return nil, false
 		}
-		return all.describing(key).about.Placeholder(key)
-	})
-}
-
-// describing is the passage whose value a placeholder has.
-func (all *passages) describing(key string) *passage {
-	latest := all.latest
-	for p := all.latest; p != nil; p = p.earlier {
-		switch {
-		case !p.about.Has(key):
-		case !p.context.Over():
-			return p
-		case !latest.about.Has(key):
-			latest = p
+		for open := all.latest; open != nil; open = open.earlier {
+			if !open.context.Over() {
+				return open.about.Placeholder(key)
+			}
 		}
-	}
-	return latest
+		return all.latest.about.Placeholder(key)
+	})
 }
 
 // Innermost implements [heldturns.Holder].
 func (all *passages) Innermost() *turncontext.Context {
-	for p := all.latest; p != nil; p = p.earlier {
-		if p.context.Inside() {
-			return &p.context
-		}
+	if p := all.innermost(); p != nil {
+		return &p.context
 	}
 	return nil
+}
+
+func (all *passages) innermost() *passage {
+	p := all.latest
+	for p != nil && !p.context.Inside() {
+		p = p.earlier
+	}
+	return p
 }
 
 // Refused implements [heldturns.Holder].
@@ -316,7 +315,7 @@ func (p *passage) take(taken serializer.Turn, err error) error {
 		err = p.engine.CheckRivals(p.about.Queue, taken)
 	}
 	if err == nil {
-		p.turn, p.about.Token, p.about.Position, p.about.Slot = taken, taken.Token(), taken.Position(), taken.Slot()
+		p.turn, p.about.Token, p.about.Position, p.about.Slot = taken, taken.Token(), taken.Position(), cmp.Or(taken.Slot(), p.about.Slot)
 	}
 	return err
 }

@@ -23,7 +23,7 @@ func (q *Request) Placeholder(name string) (any, bool) {
 		return q.Position, true
 	case name == "wait_ms" && decided:
 		return waitMS(q.Waited), true
-	case name == "slot" && decided:
+	case name == "slot" && (decided || q.Slot != ""):
 		return q.Slot, true
 	case name == "token" && decided:
 		if q.Token == 0 { // it was refused without a ticket
@@ -33,10 +33,6 @@ func (q *Request) Placeholder(name string) (any, bool) {
 	}
 	return nil, false
 }
-
-// Has reports whether the request has what a placeholder means. An inner queue without slots has
-// none, but the one around it may have some.
-func (q *Request) Has(name string) bool { return q.Slot != "" || name != PlaceholderPrefix+"slot" }
 
 // milliseconds is a wait as the value of a placeholder: milliseconds with three decimals. It is a
 // number in expressions and in JSON logs. It has Format rather than String, which would

@@ -20,7 +20,7 @@ type Request struct {
 	ID        requestid.ID       // makes the txid; nil without unique_ids
 
 	Token       uint64 // of its ticket; 0 if it has none
-	Slot        string // which of the queue's it has, or ""
+	Slot        string // that it has, here or in a queue around, or ""
 	Position    int    // how many were ahead on arrival
 	Waited      time.Duration
 	Late        time.Duration     // from when its turn came until a browser took it
