@@ -155,3 +155,31 @@ func TestHeldTurnInErrorRoute(t *testing.T) {
 	c.WantAlone()
 	c.wantEmpty()
 }
+
+// Bug: the error route of a request whose turn is held had no limit, and nobody could evict it.
+func TestHeldTurnInErrorRouteIsRevoked(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		options string
+		end     func(*caddy)
+	}{
+		"hold_timeout": {"hold_timeout 2s", func(*caddy) {}},
+		"evicted":      {"", (*caddy).evictInside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queue := "serialize {\npath {$DIR}\n" + heldForAnHour + "\n" + test.options + "\n}\n"
+			c := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors 418 {\n" + queue + "route {\n" + queue + serialized + "\n}\n}"})
+			holder := c.holder(t)
+			test.end(c)
+			(<-holder).Want(t, http.StatusTeapot) // as the request of any error route that fails
+			if <-c.AwaitEntry("holder").Gone; !c.Hit("holder").Cancelled {
+				t.Error("the request went on")
+			}
+			c.awaitEntryOf("turn revoked")
+			if name == "evicted" {
+				c.wantEmpty()
+			}
+		})
+	}
+}

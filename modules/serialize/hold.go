@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 )
 
 // maxHold is a year: a longer hold_at_least is a mistake.
@@ -43,7 +46,7 @@ func checkHold(least caddy.Duration, sharedMethods []string) error {
 	return nil
 }
 
-// beginHold notes until when the turn lasts at least. The next handlers run right after it: an
+// beginHold notes until when the turn lasts at least. It comes last before the next handlers: an
 // earlier moment would let the upstream see a shorter time between two requests.
 func (p *passage) beginHold() {
 	if least := time.Duration(p.handler.HoldAtLeast); least > 0 {
@@ -60,7 +63,7 @@ func (p *passage) endTurn() {
 		return
 	}
 	p.turn.LeaveAt(p.heldUntil)
-	context.AfterFunc(p.turn.Context(), p.turnEnded)
+	p.stopHold = context.AfterFunc(p.turn.Context(), p.turnEnded)
 }
 
 func (p *passage) turnEnded() {
@@ -68,24 +71,38 @@ func (p *passage) turnEnded() {
 	p.handler.report.Ended(&p.about)
 }
 
-// reenter makes a request that has left, and whose turn is held, a holder again until leaveAgain:
-// it may come to its queue by an error route. It reports whether it has a turn.
+// reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it
+// may come to its queue by an error route. It reports whether it has a turn.
 func (p *passage) reenter() bool {
-	if p.heldUntil.IsZero() || !p.context.Over() || p.reentries == 0 && !p.turn.Reenter() {
+	if p.heldUntil.IsZero() || !p.context.Over() || !p.turn.Reenter() {
 		return false
 	}
-	p.reentries++
+	if !p.stopHold() { // it was evicted at this moment
+		p.turn.Leave()
+		return false
+	}
 	return true
 }
 
-// leaveAgain takes a successful reenter back.
-func (p *passage) leaveAgain() {
-	if p.reentries == 0 {
-		return
+// serveHeld serves a request inside, by the turn of an earlier passage that has reentered. This
+// passage is the one that a limit, an operator or a lost lease revokes.
+func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	s := p.handler
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)))
+	p.turn, p.about.Token, p.about.Position = earlier.turn, earlier.about.Token, earlier.about.Position
+	p.about.Slot, p.about.Waited, p.about.Since = earlier.about.Slot, earlier.about.Waited, time.Now()
+	p.all.add(p, r)
+	earlier.again.Store(p)
+	if cause := context.Cause(p.turn.Context()); cause != nil {
+		p.revoke(cause)
 	}
-	if p.reentries--; p.reentries == 0 {
-		p.turn.LeaveAt(p.heldUntil)
+	leave := func() {
+		if p.context.End() {
+			earlier.endTurn()
+		}
 	}
+	defer leave() // for handlers that panic
+	return p.serveInside(w, r, next, leave)
 }
 
 // isHeld reports whether the turn goes on though the request has left.

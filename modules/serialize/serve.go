@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -46,8 +47,9 @@ type passage struct {
 	response responsebuffer.Buffer // of the next handlers
 	stream   *stream               // that the client gets if the passage has to wait, or nil
 
-	heldUntil time.Time // when the turn ends at the earliest; zero without hold_at_least
-	reentries int       // see reenter
+	heldUntil time.Time               // when the turn ends at the earliest; zero without hold_at_least
+	stopHold  func() bool             // keeps turnEnded from being called; nil before endTurn
+	again     atomic.Pointer[passage] // that has reentered by the turn, or nil
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -122,7 +124,7 @@ func (p *passage) before() *passage {
 	space := p.handler.engine.Space
 	for e := p.earlier; e != nil; e = e.earlier {
 		same := e.about.Queue == p.about.Queue && e.handler.engine.Space == space
-		if same && (e.reenter() || e.failure != nil || e.context.Inside()) {
+		if same && (e.failure != nil || e.context.Inside() || e.reenter()) {
 			return e
 		}
 	}
@@ -134,14 +136,19 @@ func (p *passage) before() *passage {
 // refused is refused again: an error route must not let it in.
 func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
-	defer earlier.leaveAgain()
 	if earlier.failure != nil {
 		p.about.Reason, p.about.Position, p.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
 		p.failure = earlier.failure
 		return p.answerRefusal(w)
 	}
-	if s.DryRun || earlier.rule.AsStrictAs(p.rule) {
+	strict := s.DryRun || earlier.rule.AsStrictAs(p.rule)
+	switch reentered := earlier.context.Over(); {
+	case strict && reentered:
+		return p.serveHeld(earlier, w, r, next)
+	case strict:
 		return next.ServeHTTP(w, r)
+	case reentered:
+		earlier.endTurn()
 	}
 	held, mine := earlier.handler.ruleText, s.ruleText
 	s.report.Stricter(&p.about, held, mine)
@@ -396,16 +403,23 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 		outcome = p.recordDryRun()
 	}
 	s.report.Entered(&p.about)
+	leave := func() { p.leave(outcome) }
+	defer leave() // for handlers that panic
+	p.beginHold()
+	return p.serveInside(w, r, next, leave)
+}
+
+// serveInside runs the next handlers with the turn, which ends by leave.
+func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, leave func()) error {
+	s := p.handler
 	p.context.Begin(r)
-	defer p.leave(outcome) // for handlers that panic
 	p.response.Init(w, r, &p.context, int64(*s.ResponseBuffer))
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { p.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
-	p.beginHold()
 	err := p.response.Serve(next, r)
-	p.leave(outcome)
+	leave()
 	s.report.TimedOut(&p.about, err)
 	return p.response.Deliver(err)
 }
@@ -444,6 +458,10 @@ const revokedPatience = 10 * time.Second
 
 // revoke takes the turn back. It ends when the handlers have returned.
 func (p *passage) revoke(cause error) {
+	if again := p.again.Load(); again != nil {
+		again.revoke(cause)
+		return
+	}
 	report := p.handler.report
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
@@ -466,6 +484,9 @@ func (p *passage) Request() serializer.Request { return p.about.Request() }
 
 // PastHoldTimeout reports whether the turn was taken back by hold_timeout.
 func (p *passage) PastHoldTimeout() bool {
+	if again := p.again.Load(); again != nil && again.context.Inside() {
+		return again.PastHoldTimeout()
+	}
 	revoked := p.context.Revoked()
 	return revoked != nil && errors.Is(revoked.Cause, errHoldTimeout)
 }
