@@ -42,7 +42,7 @@ type Arrival struct {
 	// the arrival is refused with [ErrTimeout].
 	Timeout time.Duration
 
-	// NoWait refuses the arrival with [ErrTimeout] unless it enters at once. How long the
+	// NoWait refuses the arrival with [ErrNotFree] unless it enters at once: also in a pause. How long the
 	// store takes to answer does not count, so a queue that is free always admits it.
 	NoWait bool
 
@@ -84,7 +84,8 @@ type Turn interface {
 	// Context is done when the turn has been revoked or left. [context.Cause] says why: it
 	// wraps what [Arrival.Revoke] gets, or is [ErrLeft]. Work that must not go on without the
 	// turn uses this context, and checks it at its end. A turn that is revoked lasts until
-	// Leave, except with [ErrLost]: then another caller may be inside already.
+	// Leave, except with [ErrLost]: then another caller may be inside already. The context does not
+	// descend from that of [Engine.Enter], which is that of the wait; the one of [Engine.Do] does.
 	Context() context.Context
 
 	// Slot is the one of [Arrival.Slots] that the caller has, or empty without slots.

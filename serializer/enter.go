@@ -24,23 +24,34 @@ func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 }
 
 // Do enters, calls a function and leaves, also if the function panics. The function's context
-// is done when ctx is, and when the turn is revoked; see [Turn.Context]. Do returns the
-// function's error, or that of [Engine.Enter].
+// is done when ctx is, and when the turn is revoked; see [Turn.Context]. [TurnOf] finds the turn
+// in it. Do returns the function's error, or that of [Engine.Enter]. So a function that ends well
+// although its turn was revoked says so by returning the cause of its context.
 func (e *Engine) Do(ctx context.Context, a Arrival, work func(context.Context) error) error {
 	turn, err := e.Enter(ctx, a)
 	if err != nil {
 		return err
 	}
 	defer turn.Leave()
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(context.WithValue(ctx, turnKey{}, turn))
 	defer cancel(ErrLeft)
 	revoked := turn.Context()
 	defer context.AfterFunc(revoked, func() { cancel(context.Cause(revoked)) })()
 	return work(ctx)
 }
 
+type turnKey struct{}
+
+// TurnOf returns the turn in which [Engine.Do] has called a function, by its context: for its
+// token, or for [Arrival.Holds]. It is nil in any other context.
+func TurnOf(ctx context.Context) Turn {
+	turn, _ := ctx.Value(turnKey{}).(Turn)
+	return turn
+}
+
 // Arrive takes a ticket, as [Engine.Enter] does, and returns at once. If the turn has to be
-// waited for, the caller must call [Wait.End]. Otherwise, the wait is the zero value.
+// waited for, turn and error are nil, and the caller must call [Wait.End], once. Otherwise, the
+// wait is the zero value.
 func (e *Engine) Arrive(a Arrival) (Turn, Wait, error) {
 	t := newTicket(e, &a)
 	if err := e.arrive(t, a.Timeout); err != nil {
@@ -235,7 +246,7 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 	e.postponed = true
 	for _, t := range batch {
 		if t.noWait && t.state == arriving && !t.isNestedLocked() {
-			e.refuseLocked(t, ErrTimeout)
+			e.refuseLocked(t, ErrNotFree)
 		}
 	}
 	batch = slices.DeleteFunc(batch, func(t *Ticket) bool { return t.state != arriving })

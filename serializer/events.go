@@ -24,7 +24,7 @@ func (e events) Joined(t *Ticket) bool {
 		e.insertLocked(t, q)
 		if t.noWait && t.state == waiting {
 			t.joined = false
-			e.refuseLocked(t, ErrTimeout)
+			e.refuseLocked(t, ErrNotFree)
 		}
 	}
 	return t.joined

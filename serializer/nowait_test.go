@@ -19,7 +19,7 @@ func TestNoWait(t *testing.T) {
 			t.Helper()
 			_, err := e.Enter(t.Context(), a)
 			wantRefusal(t, err, serializer.ReasonTimeout, serializer.ErrTimeout)
-			start(e, a).refused(t, serializer.ReasonTimeout, serializer.ErrTimeout)
+			start(e, a).refused(t, serializer.ReasonTimeout, serializer.ErrNotFree)
 		}
 		for range 1000 {
 			enter(t, e, try).Leave()

@@ -25,6 +25,14 @@ var (
 	ErrNotNow     = errors.New("no tickets are issued at the moment")
 )
 
+// ErrNotFree refuses an arrival with [Arrival.NoWait]. It wraps ErrTimeout.
+var ErrNotFree error = notFree{}
+
+type notFree struct{}
+
+func (notFree) Error() string { return "the queue is not free" }
+func (notFree) Unwrap() error { return ErrTimeout }
+
 // Reason is the reason of a refusal, in one word.
 type Reason string
 

@@ -99,7 +99,7 @@ func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 		untried = slices.Delete(untried, i, i+1)
 	}
 	if t.noWait {
-		return "", nil, ErrTimeout
+		return "", nil, ErrNotFree
 	}
 	return e.awaitSlot(ctx, t, names)
 }

@@ -143,6 +143,9 @@ func (t *Ticket) Leave() { t.engine.leave(t) }
 // String describes the ticket in one line.
 func (t *Ticket) String() string { return fmt.Sprintf("ticket %d of queue %q", t.Number, t.Queue) }
 
+// MarshalText is String, for JSON and logs.
+func (t *Ticket) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
 // turnContext is that of [Turn.Context].
 type turnContext struct {
 	context.Context

@@ -2,8 +2,10 @@ package serializer_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -74,6 +76,9 @@ func TestDo(t *testing.T) {
 			if ctx.Value(key{}) != "value" || ctx.Err() != nil {
 				t.Errorf("the context has value %v and error %v", ctx.Value(key{}), ctx.Err())
 			}
+			if token := serializer.TurnOf(ctx).Token(); token != tokenOf(t, e, 0) || serializer.TurnOf(t.Context()) != nil {
+				t.Errorf("its turn has the token %d", token)
+			}
 			if inside, _ := e.Count("a_"); inside != 1 {
 				t.Errorf("%d inside", inside)
 			}
@@ -114,7 +119,8 @@ func TestPrintedTurn(t *testing.T) {
 	defer e.Close()
 	turn := enter(t, e, arrival())
 	defer turn.Leave()
-	if text := fmt.Sprintf("%v", turn); text != fmt.Sprintf("ticket %d of queue %q", turn.Token(), "a_") {
-		t.Error(text)
+	data, err := json.Marshal(turn)
+	if text := fmt.Sprintf("%v", turn); err != nil || string(data) != strconv.Quote(text) || text != fmt.Sprintf("ticket %d of queue %q", turn.Token(), "a_") {
+		t.Errorf("%s, %s, %v", text, data, err)
 	}
 }

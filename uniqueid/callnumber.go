@@ -35,7 +35,8 @@ var callNumberOrder = [callNumberBits]uint8{
 //
 // The 47 bits are shuffled in a fixed order, so that a call number does not reveal the next
 // one. Anyone who knows the order can compute it. A CallNumber holds the bits in the order of the text, 0 to [MaxCallNumber]. No
-// generator makes greater values; their text is that of the low 47 bits.
+// generator makes greater values; their text is that of the low 47 bits. A column of a database
+// for it is one of text: some drivers would write the digits of the text into one of numbers.
 type CallNumber uint64
 
 // shuffle puts the fields' bits in the order of a call number.

@@ -20,8 +20,8 @@
 //
 // # Text, JSON and databases
 //
-// IDs are written as text, also in JSON, by log/slog and in columns of database/sql. Some have bytes,
-// too. What reads them refuses what no generator can make, with a [*ParseError]. [Must] is for IDs
+// IDs are written as text, also in JSON, by log/slog and in columns of database/sql. A TXID, a
+// UniqueID, a UUIDv7 and a TraceID have bytes, too. What reads them refuses what no generator can make, with a [*ParseError]. [Must] is for IDs
 // in the source code.
 //
 // The zero UUIDv7, TraceID or TraceContext means none. It is always written as nothing, and read from
@@ -30,7 +30,7 @@
 //
 // A text sorts by time only if it is compared by bytes. PostgreSQL compares by the rules of a language:
 // ch comes after h in Czech, and aa after z in Danish. So store a UUIDv7 as uuid, and a TXID as
-// text COLLATE "C", or id[:] as bytea. In Go, sort with Compare.
+// text COLLATE "C", or id[:] as bytea, also in WHERE. In Go, sort with Compare.
 //
 // # Formats
 //

@@ -163,6 +163,14 @@ func TestForms(t *testing.T) {
 	testForms(t, MaxCallNumber, "00000000")
 	testForms(t, NewUUIDv7(), "")
 	testForms(t, NewUUIDv7().TraceID(), "")
+	var trace TraceContext
+	if err := trace.Scan(nil); err != nil || !trace.IsZero() {
+		t.Errorf("NULL is read as %v, %v", trace, err)
+	}
+	stored, _ := NewTraceContext(NewUUIDv7()).Value()
+	if err := trace.Scan(stored); err != nil || trace.String() != stored {
+		t.Errorf("%v is read as %v, %v", stored, trace, err)
+	}
 }
 
 // Bug: the error for nonsense did not say that it is none, and that for a txid that was cut

@@ -14,7 +14,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 )
 
-// FileRunStore is a [RunStore] in a file, for all processes of one machine.
+// FileRunStore is a [RunStore] in a file, for all processes of one user on one machine.
 //
 // The file holds the next run, in decimal, and a newline. So does path.lock, and the
 // greater one counts: a file that is missing or was restored from an old copy does not

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -115,6 +116,12 @@ var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTrac
 
 // MarshalText returns the field's text. It never fails.
 func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
+
+// Value returns the text for database/sql, or NULL for the zero TraceContext.
+func (c TraceContext) Value() (driver.Value, error) { return value(c) }
+
+// Scan reads the text, or NULL, from database/sql.
+func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
 
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {

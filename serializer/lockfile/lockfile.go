@@ -92,7 +92,11 @@ type Store struct {
 // open the same directory share its queues.
 //
 // In a directory that everybody may write to, such as /tmp, the queues of each user lie in a
-// directory of his own: two users do not wait for each other. [Store.Path] says where.
+// directory of his own: two users do not wait for each other. [Store.Path] says where. Users that
+// share queues need a directory of a common group (mode 2770).
+//
+// Turns are never lost, so a context of [serializer.Turn] ends only by an eviction or by Close. Do
+// not delete the directory: a process that starts afterwards knows nothing of those inside.
 //
 // The error is a [*serializer.StorageError] if the store could not work there: if the
 // directory is not writable, or is on a file system without locks or hard links, or on a

@@ -63,6 +63,8 @@ func Open(o Options) (*Store, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("opening Redis store: %w", err)
+	case o.Database < 0:
+		return nil, fmt.Errorf("opening Redis store: database %d; expected 0 or more", o.Database)
 	case strings.ContainsAny(o.Namespace, "{}"):
 		return nil, fmt.Errorf("opening Redis store: namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
@@ -91,7 +93,7 @@ func clientOptions(o Options) (servers []*redis.Options, err error) {
 	}
 	for _, address := range o.Addresses {
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || strings.ContainsAny(address, "@/") { // errors and logs show them
-			return nil, errors.New("expected addresses as host:port, and Options.Username and Password")
+			return nil, errors.New("expected addresses as host:port, with the port; a login is in Options.Username and Password")
 		}
 		servers = append(servers, &redis.Options{Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS})
 	}
@@ -110,7 +112,8 @@ func (l clientLog) Printf(ctx context.Context, format string, args ...any) {
 }
 
 // Suitable asks the servers whether they can keep queues at all, as they are configured. The
-// error is an [ErrUnsuitable]. There is none if they do not answer before ctx is done.
+// error is an [ErrUnsuitable]. There is none if they do not answer before ctx is done, or refuse the
+// password: that may change.
 func (st *Store) Suitable(ctx context.Context) error {
 	servers := newServers(st.options, st.TTL, st.keys) // the session may be choosing one
 	defer servers.close()

@@ -39,6 +39,7 @@ func TestOpen(t *testing.T) {
 		"no port":           {Options{Addresses: []string{"127.0.0.1"}}, true},
 		"an empty port":     {Options{Addresses: []string{"127.0.0.1:"}}, true},
 		"a URL":             {Options{Addresses: []string{"redis://127.0.0.1:6379"}}, true},
+		"a negative number": {Options{Addresses: []string{s.address}, Database: -1}, true},
 		"both":              {Options{Addresses: []string{s.address}, Clients: []*redis.Client{client}}, true},
 		"an address":        {Options{Addresses: []string{s.address}, Username: "u", Password: "secret", Database: 3}, false},
 		"a client":          {Options{Clients: []*redis.Client{client}}, false},
