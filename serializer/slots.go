@@ -26,6 +26,9 @@ import (
 // caller takes the other. Leases may end a slot later than the turn. Only after a reload, or with a
 // [Rule] that admits more than there are slots, callers wait for each other's work.
 //
+// One thing remains imperfect: a process that is stopped at just that moment, while it waits in all
+// queues, holds up all slots until it continues, dies or loses its lease.
+//
 // Lists do not show the slots' queues, and no pause reaches them.
 
 // slotMark begins the names of the slots' queues, and comes before that of the slot. [QueueName]
