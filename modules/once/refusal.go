@@ -47,10 +47,15 @@ func (why *reason) answer(w http.ResponseWriter, r *http.Request) error {
 		header.Set("Connection", "close") // or net/http would wait for the rest before it answers
 	}
 	w.WriteHeader(why.status)
-	return json.NewEncoder(w).Encode(struct {
-		Title  string `json:"title"`
-		Status int    `json:"status"`
-		Detail string `json:"detail"`
-		Reason string `json:"reason"`
-	}{http.StatusText(why.status), why.status, why.detail, why.name})
+	return json.NewEncoder(w).Encode(map[string]any{
+		"title": http.StatusText(why.status), "status": why.status, "detail": why.detail,
+		// Clients of Stripe take an answer without it for a success.
+		"error": map[string]string{"type": errorTypes[why.status], "code": why.name, "message": why.detail},
+	})
+}
+
+// errorTypes are those of Stripe's interface.
+var errorTypes = map[int]string{
+	http.StatusBadRequest: "invalid_request_error", http.StatusConflict: "idempotency_error",
+	http.StatusUnprocessableEntity: "idempotency_error", http.StatusServiceUnavailable: "api_error",
 }
