@@ -68,7 +68,8 @@ func (p *passage) isCancelled(status int) bool {
 		p.sent.open.Load() && (status == http.StatusBadGateway || status == http.StatusGatewayTimeout)
 }
 
-// handledError is the error that an error route among the next handlers has answered, or nil.
+// handledError is the error that an error route among the next handlers has answered, or an event
+// stream of serialize, or nil.
 func (p *passage) handledError() error {
 	if p.inErrorRoute {
 		return nil

@@ -157,9 +157,10 @@ func (p *passage) Standing() *waitingpage.Standing {
 }
 
 // endStream ends the stream that the passage has opened, if it has begun. Error routes must not
-// run then: they would write into the stream. So this logs what has failed.
-func (p *passage) endStream(all *passages, err *error) {
-	all.stream = nil
+// run then: they would write into the stream. So this logs what has failed, and leaves the error
+// where handlers around find one that was answered.
+func (p *passage) endStream(r *http.Request, err *error) {
+	p.all.stream = nil
 	if !p.stream.Begun() {
 		return
 	}
@@ -168,6 +169,9 @@ func (p *passage) endStream(all *passages, err *error) {
 		*err = caddyhttp.Error(http.StatusBadGateway, http.ErrAbortHandler)
 	case thrown != nil: // net/http would log it, and break the stream off
 		*err = caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
+	}
+	if *err != nil {
+		r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.error", *err)
 	}
 	if *err = p.stream.End(*err); *err == nil {
 		return

@@ -86,7 +86,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if all.stream == nil && s.streams(r) {
 		all.stream = s.openStream(w, r)
 		w = all.stream
-		defer p.endStream(all, &err)
+		defer p.endStream(r, &err)
 	}
 	p.stream = all.stream
 	if err = p.readBody(w, r); err != nil {
@@ -385,7 +385,7 @@ func (p *passage) answerRefusal(w http.ResponseWriter) error {
 	s := p.handler
 	w.Header().Set("Retry-After", s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity,
 		time.Duration(s.HoldAtLeast), p.about.PausedUntil, time.Now()))
-	if s.ErrorResponse == nil {
+	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun() {
 		return p.failure
 	}
 	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)
