@@ -35,6 +35,11 @@ type TicketState struct {
 	// [Turn.LeaveAt]; otherwise zero.
 	HeldUntil time.Time `json:"held_until,omitzero"`
 
+	// Requests is how many requests a visit of this process has had, and LastRequest when the
+	// latest came or ended. Both are zero of other tickets. The engine leaves both to its users.
+	Requests    int       `json:"requests,omitempty"`
+	LastRequest time.Time `json:"last_request,omitzero"`
+
 	Slot   string `json:"slot,omitempty"`  // which of [Arrival.Slots] a holder has, if that is known
 	Client string `json:"client"`          // address and port
 	Owner  string `json:"owner"`           // the process, for people

@@ -31,6 +31,7 @@ import (
 //	    buffer          <size> [<disk>]
 //	    response_buffer <size>
 //	    waiting_page    [{ ... }]
+//	    visit           <idle> [<longest>]
 //	    keepalive       [<interval>] [always]
 //	    dry_run
 //	    engine          <name> [{ ... }]

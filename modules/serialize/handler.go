@@ -3,6 +3,7 @@ package serialize
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ import (
 // `{http.serialize.wait_ms}` | Milliseconds waited, three decimals
 // `{http.serialize.token}` | The ticket's number, which grows with every entry of a queue; a fencing token for the upstream
 // `{http.serialize.slot}` | Which of the `slots` the request has
-// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted`, `superseded` or `closed`
+// `{http.serialize.reason}` | On refusal: `timeout`, `queue_full`, `storage`, `lost`, `evicted`, `superseded`, `closed` or `visit_ended`
 type Handler struct {
 	// Lets the request pass this and every later serialize. Default: false.
 	Off bool `json:"off,omitempty"`
@@ -139,6 +140,11 @@ type Handler struct {
 	// Default: none; browsers wait with an open connection, as all other clients do.
 	WaitingPage *WaitingPage `json:"waiting_page,omitempty"`
 
+	// Makes a browser's turn a visit: all its requests pass by one turn, until it stays away.
+	// Needs `waiting_page`. Not with `hold_at_least`, `hold_timeout` and `shared_methods`.
+	// Default: none; each request has its own turn.
+	Visit *Visit `json:"visit,omitempty"`
+
 	// Sends comments to clients that wait for an event stream. Default: off.
 	KeepAlive *KeepAlive `json:"keepalive,omitempty"`
 
@@ -192,7 +198,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		turncontext.KeepConnections(server)
 	}
 	if s.WaitingPage != nil {
-		if err := s.WaitingPage.provision(); err != nil {
+		if err := s.WaitingPage.provision(s.Visit != nil); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)
 		}
 	}
@@ -208,7 +214,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return err
 	}
 	if s.engine, err = engines.Open(s.module, s.Path, ctx.Slogger()); err == nil {
-		err = load.Examine(s.engine.Shared)
+		err = errors.Join(load.Examine(s.engine.Shared), s.checkVisitOfOthers())
 	}
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)

@@ -57,6 +57,10 @@ func (p *passage) beginHold() {
 // endTurn hands the turn over, now or when it has lasted for long enough. The engine stays open
 // until then, through reloads. So does what is counted of the turn.
 func (p *passage) endTurn() {
+	if p.visit != nil {
+		p.visit.Leave()
+		return
+	}
 	if p.heldUntil.IsZero() {
 		p.turn.Leave()
 		p.turnEnded()
@@ -68,6 +72,7 @@ func (p *passage) endTurn() {
 
 func (p *passage) turnEnded() {
 	p.engine.Release()
+	p.about.Brief = p.handler.Visit != nil
 	p.handler.report.Ended(&p.about)
 }
 

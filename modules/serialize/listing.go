@@ -99,6 +99,7 @@ func addRequest(t *serializer.TicketState) {
 		return
 	}
 	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
+		t.Requests, t.LastRequest = browser.Visited()
 		t.Requester = browser.Served()
 	}
 	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {

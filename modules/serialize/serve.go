@@ -43,6 +43,7 @@ type passage struct {
 
 	engine   *engineRef // with a reference while the passage waits or is inside
 	turn     serializer.Turn
+	visit    *waitingpage.Part     // of the request in the visit of its browser, or nil
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
 	stream   *stream               // that the client gets if the passage has to wait, or nil
@@ -89,7 +90,12 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		defer p.endStream(r, &err)
 	}
 	p.stream = all.stream
-	if err = p.readBody(w, r); err != nil {
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(vars))
+	defer p.leaveVisit()
+	if err = p.joinVisit(w, r); err == nil {
+		err = p.readBody(w, r)
+	}
+	if err != nil {
 		return p.refuse(w, r, next, err)
 	}
 	defer p.dropBody()
@@ -220,7 +226,7 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	if requestbody.None(r) {
 		return nil
 	}
-	if s.QueueLength > 0 && s.WhenFull == dropNewest {
+	if s.QueueLength > 0 && s.WhenFull == dropNewest && p.visit == nil {
 		// If the queue is full already, the client need not send its body in vain.
 		if inside, waiting := s.engine.Count(p.about.Queue); waiting >= s.QueueLength {
 			return &serializer.Refused{
@@ -246,8 +252,10 @@ func (p *passage) dropBody() {
 // wait takes a ticket and waits for the turn. If it returns an error, the passage has none.
 func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := p.handler
-	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)))
-	if s.WaitingPage != nil && waitingpage.Serves(r) {
+	if p.visit != nil {
+		return p.enterVisit()
+	}
+	if p.isOfBrowser(r) {
 		err = p.waitAsBrowser(w, r)
 	} else if p.engine, err = s.engine.Acquire(); err == nil {
 		err = p.enter(w, r)
@@ -256,23 +264,6 @@ func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 		p.engine.Release()
 	}
 	return err
-}
-
-// waitAsBrowser waits with the ticket of the request's browser. If that takes long, the
-// browser gets the page, and comes again.
-func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
-	s := p.handler
-	ctx, stop := p.context.Waiting(requestbody.Unread(r))
-	defer stop()
-	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), &waitingpage.Navigation{
-		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
-		Space: s.engine.Space, Acquire: s.waitingEngine,
-	})
-	if err != nil {
-		return err
-	}
-	p.engine = engine.(waitingEngine).engineRef
-	return p.take(taken, nil)
 }
 
 // enter takes a ticket, and waits if the turn does not come at once.
@@ -347,7 +338,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		return p.answerRefusal(w)
 	}
 	status := s.ErrorCode
-	if refused.Reason.IsFailure() || refused.Reason == serializer.ReasonClosed {
+	if refused.Reason.IsFailure() || refused.Reason == serializer.ReasonClosed || refused.Reason == telemetry.ReasonVisitEnded {
 		status = http.StatusServiceUnavailable
 	}
 	p.about.Reason, p.about.Position, p.about.Token = refused.Reason, refused.Position, refused.Token
@@ -397,12 +388,7 @@ func (p *passage) answerRefusal(w http.ResponseWriter) error {
 // serve runs the next handlers inside, hands the turn over when they have returned, and
 // delivers the response.
 func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	s := p.handler
-	outcome := telemetry.OutcomeEntered
-	if s.DryRun {
-		outcome = p.recordDryRun()
-	}
-	s.report.Entered(&p.about)
+	outcome := p.reportEntry()
 	leave := func() { p.leave(outcome) }
 	defer leave() // for handlers that panic
 	p.beginHold()
@@ -413,12 +399,12 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, leave func()) error {
 	s := p.handler
 	p.context.Begin(r)
-	p.response.Init(w, r, &p.context, int64(*s.ResponseBuffer))
+	p.response.Init(w, r, &p.context, p.kept())
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { p.revoke(errHoldTimeout) })
 		defer timer.Stop()
 	}
-	err := p.response.Serve(next, r)
+	err := p.response.Serve(p.answering(next), r)
 	leave()
 	s.report.TimedOut(&p.about, err)
 	return p.response.Deliver(err)

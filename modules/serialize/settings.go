@@ -100,6 +100,10 @@ var settings = []setting{
 		name: "waiting_page", syntax: "[{ ... }]", usual: "none",
 		parse: (*Handler).parseWaitingPage, // WaitingPage.provision does the rest
 	}, {
+		name: "visit", syntax: "<idle> [<longest>]", usual: "none",
+		parse: (*Handler).parseVisit,
+		check: func(s *Handler) error { return s.Visit.check() },
+	}, {
 		name: "keepalive", syntax: "[<interval>] [always]", usual: "off",
 		parse: (*Handler).parseKeepAlive,
 		fill: func(s *Handler) {
@@ -156,7 +160,8 @@ func (s *Handler) checkTogether() error {
 		checkWhenFull(s.WhenFull, s.QueueLength),
 		s.checkBesideSlots(),
 		checkKeepAliveBuffer(s.KeepAlive, s.Buffer),
-		checkHold(s.HoldAtLeast, s.SharedMethods))
+		checkHold(s.HoldAtLeast, s.SharedMethods),
+		s.checkVisit())
 }
 
 // duration is a setting of 0 or more.

@@ -64,7 +64,8 @@ func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 		return found
 	}
 	placeholders := slices.Sorted(slices.Values(find("internal/telemetry/placeholders.go", `name == "(\w+)"`)))
-	reasons := slices.Sorted(slices.Values(find("../../serializer/refusal.go", `Reason = "(\w+)"`)))
+	reasons := slices.Sorted(slices.Values(append(find("../../serializer/refusal.go", `Reason = "(\w+)"`),
+		find("internal/telemetry/counters.go", `Reason = "(\w+)"`)...)))
 	reasons = slices.DeleteFunc(reasons, func(r string) bool { return r == "gone" }) // nobody is there to see it
 	for _, file := range []string{"handler.go", "../../docs/directives.md"} {
 		if got := slices.Sorted(slices.Values(find(file, "`{http\\.serialize\\.(\\w+)}` \\|"))); !slices.Equal(got, placeholders) {
@@ -101,7 +102,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		}
 		err := s.fillIn()
 		if s.WaitingPage != nil {
-			err = s.WaitingPage.provision()
+			err = s.WaitingPage.provision(false)
 		}
 		if err == nil || err.Error() != test.says {
 			t.Errorf("%s: %v; expected %s", test.json, err, test.says)

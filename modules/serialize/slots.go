@@ -55,7 +55,7 @@ func (s *Handler) checkBesideSlots() error {
 		set  bool
 	}{
 		{"concurrency", s.Concurrency != 0}, {"shared_methods", len(s.SharedMethods) > 0},
-		{"skip_methods", len(s.SkipMethods) > 0}, {"dry_run", s.DryRun},
+		{"skip_methods", len(s.SkipMethods) > 0}, {"dry_run", s.DryRun}, {"visit", s.Visit != nil},
 	} {
 		if other.set {
 			return fmt.Errorf("slots %s: expected no %s beside it; as many are inside as there are slots, and each has one",

@@ -25,7 +25,7 @@ type WaitingPage struct {
 	After *caddy.Duration `json:"after,omitempty"`
 
 	// How long to keep the place of a browser that does not come back, as a duration. At
-	// least 1s. Default: 15s.
+	// least 1s. Default: 15s, and with `visit` 5m.
 	Hold *caddy.Duration `json:"hold,omitempty"`
 
 	// The path of a custom page, a Go html/template. It is read when the configuration is
@@ -50,9 +50,13 @@ func checkPageStatus(status int) error {
 }
 
 // provision applies the defaults, checks the settings and loads the page.
-func (p *WaitingPage) provision() (err error) {
+func (p *WaitingPage) provision(visits bool) (err error) {
+	usualHold := 15 * time.Second
+	if visits {
+		usualHold = 5 * time.Minute // a phone that is locked for a while keeps its place
+	}
 	p.After = cmp.Or(p.After, new(caddy.Duration(2*time.Second)))
-	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(15*time.Second)))
+	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(usualHold)))
 	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
 	p.Status = cmp.Or(p.Status, http.StatusServiceUnavailable)
 	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status))

@@ -4,6 +4,7 @@ package queueview
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
@@ -145,6 +146,9 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 		}
 		if !t.HeldUntil.IsZero() {
 			row.Revoked, row.Held = "", ", held for "+Age(t.HeldUntil.Sub(now))+" more"
+		}
+		if t.Requests > 0 {
+			row.Held = fmt.Sprintf(", a visit of %d requests, the latest %s ago", t.Requests, Age(now.Sub(t.LastRequest)))
 		}
 		rows[i] = row
 	}

@@ -16,11 +16,15 @@ const (
 	OutcomeSkipped    = "skipped"
 	OutcomeWouldEnter = "would_enter"
 	OutcomeWouldWait  = "would_wait"
+	OutcomeVisiting   = "visiting" // it has passed by the visit of its browser
 )
+
+// ReasonVisitEnded is the refusal of a request whose browser believes that its visit goes on.
+const ReasonVisitEnded serializer.Reason = "visit_ended"
 
 // Outcomes are all outcomes of requests.
 var Outcomes = func() []string {
-	all := []string{OutcomeEntered, OutcomeSkipped, OutcomeWouldEnter, OutcomeWouldWait}
+	all := []string{OutcomeEntered, OutcomeSkipped, OutcomeWouldEnter, OutcomeWouldWait, OutcomeVisiting, string(ReasonVisitEnded)}
 	for _, reason := range serializer.Reasons() {
 		all = append(all, string(reason))
 	}

@@ -89,7 +89,9 @@ func (r *Reporter) Ended(q *Request) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	r.hold.add(held + q.Late)
+	if !q.Brief {
+		r.hold.add(held + q.Late)
+	}
 	r.Holds.Remove(&q.Entry)
 }
 
@@ -138,10 +140,10 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 	switch q.Reason {
 	case serializer.ReasonStorage:
 		level = zap.ErrorLevel
-	case serializer.ReasonSuperseded: // which is meant to happen
+	case serializer.ReasonSuperseded, ReasonVisitEnded: // which are meant to happen
 		level = zap.InfoLevel
 	}
-	if q.Reason != serializer.ReasonSuperseded {
+	if level > zap.InfoLevel {
 		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
 	}
 	paused := zap.Skip()

@@ -6,9 +6,11 @@ import (
 )
 
 // absences has what turns of absent browsers have cost each queue, since a browser last
-// claimed one. All together may cost allowance, and leastAbsence for each. A turn waits for
+// claimed one. All together may cost an allowance, and leastAbsence for each. A turn waits for
 // half of what is left, so each waits half as long as the one before. It waits for longer,
 // but at most for what is left, if the browser is on its way by what its network needs.
+//
+// Turns that are visits have a larger allowance, but at most a tenth of the places may wait so.
 //
 // The same is kept for each client of a queue. So a client that leaves its turns unclaimed
 // does not get more time because others claim theirs.
@@ -17,19 +19,21 @@ import (
 type absences struct {
 	mu    sync.Mutex
 	costs map[absent]*absence // where some is used up
+	long  map[string]int      // how many turns of a queue have the larger allowance now
 }
 
 // absent is a queue, or a client in it.
 type absent struct{ queue, client string }
 
 type absence struct {
-	left   time.Duration
+	used   float64 // of the allowance, from 0 to 1
 	forget *time.Timer
 }
 
 const (
-	allowance    = 6 * time.Second
-	leastAbsence = 100 * time.Millisecond
+	allowance      = 6 * time.Second
+	visitAllowance = 60 * time.Second
+	leastAbsence   = 100 * time.Millisecond
 
 	absencesKept = time.Minute // names of queues may come from clients
 )
@@ -40,39 +44,62 @@ func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
 	return came.Add(min(max(left/2, leastAbsence, expected.Sub(came)), max(left, leastAbsence)))
 }
 
-// left is what the turns of a client may still cost a queue.
-func (a *absences) left(queue, client string) time.Duration {
+// left is what the turns of a client may still cost a queue, of an allowance.
+func (a *absences) left(queue, client string, allowed time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	least := allowance
+	most := 0.0
 	for _, of := range [...]absent{{queue, ""}, {queue, client}} {
 		if used := a.costs[of]; used != nil {
-			least = min(least, used.left)
+			most = max(most, used.used)
 		}
 	}
-	return least
+	return time.Duration(float64(allowed) * (1 - most))
 }
 
-// add notes that a client has not claimed a turn, which waited for a duration.
-func (a *absences) add(queue, client string, waited time.Duration) {
+// lend gives the larger allowance to a turn, unless a tenth of the places of the queue have it
+// already. A single place never gets it. The turn gives it back by giveBack.
+func (a *absences) lend(queue string, places int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.addLocked(absent{queue, ""}, waited)
-	if client != "" {
-		a.addLocked(absent{queue, client}, waited)
+	if places < 2 || a.long[queue] >= (places+9)/10 {
+		return false
+	}
+	if a.long == nil {
+		a.long = make(map[string]int)
+	}
+	a.long[queue]++
+	return true
+}
+
+func (a *absences) giveBack(queue string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.long[queue]--; a.long[queue] == 0 {
+		delete(a.long, queue)
 	}
 }
 
-func (a *absences) addLocked(of absent, waited time.Duration) {
+// add notes that a client has not claimed a turn, which waited for a part of its allowance.
+func (a *absences) add(queue, client string, part float64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.addLocked(absent{queue, ""}, part)
+	if client != "" {
+		a.addLocked(absent{queue, client}, part)
+	}
+}
+
+func (a *absences) addLocked(of absent, part float64) {
 	used := a.costs[of]
 	if used == nil {
-		used = &absence{left: allowance, forget: time.AfterFunc(absencesKept, func() { a.end(of.queue, of.client) })}
+		used = &absence{forget: time.AfterFunc(absencesKept, func() { a.end(of.queue, of.client) })}
 		if a.costs == nil {
 			a.costs = make(map[absent]*absence)
 		}
 		a.costs[of] = used
 	}
-	used.left = max(used.left-waited, 0)
+	used.used = min(used.used+part, 1)
 	used.forget.Reset(absencesKept)
 }
 

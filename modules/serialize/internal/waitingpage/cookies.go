@@ -21,6 +21,9 @@ import (
 //
 // Each ticket has a cookie of its own name. So the end of one place cannot remove the
 // cookie of the next, which another tab may have got meanwhile.
+//
+// Where turns are visits, a cookie names the browser in its queue, and outlives its tickets.
+// All its requests share one ticket, and one that comes after its visit is known by its cookie.
 type Book struct{ tickets sync.Map } // of *Ticket, by id
 
 var key = sync.OnceValue(rand.Text)
@@ -32,21 +35,51 @@ const (
 	securePrefix = "__Host-"
 )
 
+// Where turns are visits, one of these begins the value of a cookie, and tells whether the
+// browser has had a visit. All other values begin with a capital letter or a digit.
+const (
+	newcomer = "n"
+	visitor  = "v"
+)
+
 // leastCookieAge is for how long a browser keeps a cookie at least. It may have those of
 // many queues. Each contact begins the time anew.
 const leastCookieAge = 5 * time.Minute
 
 // setCookie names the ticket to its browser.
 func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request) {
-	sum := sha256.Sum256([]byte(t.id))
+	if t.visits != nil {
+		sendCookie(w, r, cookieName(r, t.id), sign(newcomer+t.id), 0)
+		return
+	}
+	sendCookie(w, r, cookieName(r, t.id), sign(t.id), max(leastCookieAge, 2*t.hold)) // of which the second hold is to learn that it is lost
+}
+
+// setVisitCookie tells a browser that it has a visit, unless its cookie says so already.
+func (t *Ticket) setVisitCookie(w http.ResponseWriter, r *http.Request, k known) {
+	if !k.visited {
+		sendCookie(w, r, cookieName(r, t.id), sign(visitor+t.id), 0)
+	}
+}
+
+func cookieName(r *http.Request, id string) string {
+	sum := sha256.Sum256([]byte(id))
 	name := cookiePrefix + hex.EncodeToString(sum[:6])
 	if isSecure(r) {
 		name = securePrefix + name
 	}
-	sendCookie(w, r, name, sign(t.id), max(leastCookieAge, 2*t.hold)) // of which the second hold is to learn that it is lost
+	return name
 }
 
-// sendCookie sends a cookie, which ends at once if its age is negative.
+// SetsCookie reports whether an answer has a cookie of ours.
+func SetsCookie(h http.Header) bool {
+	return slices.ContainsFunc(h["Set-Cookie"], func(line string) bool {
+		return strings.HasPrefix(strings.TrimPrefix(line, securePrefix), cookiePrefix)
+	})
+}
+
+// sendCookie sends a cookie. It ends at once if its age is negative, and with the browser's
+// session if it is 0.
 func sendCookie(w http.ResponseWriter, r *http.Request, name, value string, age time.Duration) {
 	http.SetCookie(w, &http.Cookie{
 		Name: name, Value: value, Path: "/", MaxAge: int(age.Seconds()),
@@ -98,35 +131,78 @@ func taken(r *http.Request) []*http.Cookie {
 	return cookies
 }
 
-// find returns the ticket that a browser has in a queue, or nil. Over TLS, other sites of
-// the domain may have set cookies without the prefix.
-func (b *Book) find(r *http.Request, space, queue string) *Ticket {
-	for _, cookie := range taken(r) {
-		t := b.ticketOf(cookie)
-		if t != nil && t.space == space && t.about.Queue == queue && strings.HasPrefix(cookie.Name, securePrefix) == isSecure(r) {
-			t.proven.Store(true)
-			return t
-		}
-	}
-	return nil
+// known is what the cookies of a request say of its browser in a queue.
+type known struct {
+	ticket  *Ticket // or nil
+	id      string  // of the browser where turns are visits; empty if no cookie says it
+	visited bool    // the browser has or had a visit
 }
 
-// endCookies removes the cookies of a request whose tickets have ended from its browser.
+// find returns what is known of a browser in a queue. Over TLS, other sites of the domain may
+// have set cookies without the prefix. Of several tickets, the one with a visit counts.
+func (b *Book) find(r *http.Request, space, queue string) (k known) {
+	for _, cookie := range taken(r) {
+		if strings.HasPrefix(cookie.Name, securePrefix) != isSecure(r) {
+			continue
+		}
+		id, kind := idOf(cookie)
+		t := b.ticketOf(id)
+		if t != nil && (t.space != space || t.about.Queue != queue) {
+			t = nil
+		}
+		if t != nil {
+			t.proven.Store(true)
+			if k.ticket == nil || t.isVisit() {
+				k.ticket = t
+			}
+		}
+		if kind != "" && (t != nil || strings.HasPrefix(id, queueMark(space, queue))) {
+			k.id, k.visited = id, k.visited || kind == visitor
+		}
+	}
+	if k.ticket != nil && k.id != "" {
+		k.id = k.ticket.id
+	}
+	return k
+}
+
+// endCookies removes the cookies of a request whose tickets have ended from its browser, but
+// not where turns are visits: they outlive their tickets.
 func (b *Book) endCookies(w http.ResponseWriter, r *http.Request) {
 	for _, cookie := range taken(r) {
-		if b.ticketOf(cookie) == nil {
+		if id, kind := idOf(cookie); kind == "" && b.ticketOf(id) == nil {
 			sendCookie(w, r, cookie.Name, "", -time.Second)
 		}
 	}
 }
 
-// ticketOf returns the ticket of a cookie of ours, or nil if it has ended.
-func (b *Book) ticketOf(cookie *http.Cookie) *Ticket {
-	id, _, _ := strings.Cut(cookie.Value, ".")
+// idOf is the id in a cookie of ours, and newcomer or visitor where turns are visits.
+func idOf(cookie *http.Cookie) (id, kind string) {
+	id, _, _ = strings.Cut(cookie.Value, ".")
+	for _, kind := range [...]string{newcomer, visitor} {
+		if id, found := strings.CutPrefix(id, kind); found {
+			return id, kind
+		}
+	}
+	return id, ""
+}
+
+// queueMark begins the ids of a queue's browsers where turns are visits. By it, a cookie tells
+// its queue when there is no ticket any more.
+func queueMark(space, queue string) string {
+	sum := sha256.Sum256([]byte(space + "\x00" + queue))
+	return hex.EncodeToString(sum[:6])
+}
+
+// ticketOf returns the ticket with an id, or nil if it has ended.
+func (b *Book) ticketOf(id string) *Ticket {
 	found, _ := b.tickets.Load(id)
 	t, _ := found.(*Ticket)
 	return t
 }
+
+// remove removes a ticket. A later one may have the same id.
+func (b *Book) remove(t *Ticket) { b.tickets.CompareAndDelete(t.id, t) }
 
 // sign is the value of the cookie of a ticket.
 func sign(id string) string {

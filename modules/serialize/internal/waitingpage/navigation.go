@@ -2,8 +2,10 @@ package waitingpage
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"mime"
 	"net/http"
 	"net/url"
@@ -28,6 +30,10 @@ type Navigation struct {
 	Page     *Page
 	Space    string                 // where the queue is kept
 	Acquire  func() (Engine, error) // for a ticket
+
+	Visits *Visits // nil unless turns are visits
+	shown  bool    // the browser shows the answer
+	Part   *Part   // the result of [Book.Wait] if the request has a part in a visit
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site
@@ -88,70 +94,140 @@ var ErrAnswered = errors.New("the browser waits with the page")
 
 // Wait waits for the turn of a request that the page serves, for a while. It returns the
 // turn of the browser's ticket, and the engine to release afterwards. The error may be
-// [ErrAnswered].
+// [ErrAnswered]. Where turns are visits, other requests of a known browser wait, too, until its
+// turn comes. If they get a Part in its visit, nothing is to be released.
 func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engine, serializer.Turn, error) {
-	t := b.find(r, n.Space, n.Queue)
+	k := b.find(r, n.Space, n.Queue)
+	t := k.ticket
 	if r.Header.Get(askHeader) != "" {
 		b.endCookies(w, r)
-		return nil, nil, answerPlace(w, r, t)
+		return nil, nil, answerPlace(w, r, k)
 	}
+	n.shown = n.Visits == nil || Serves(r)
+	patience := n.patience(k)
 	turn, err := t.claim(n)
 	lost := errors.Is(err, errAway)
-	if lost || errors.Is(err, errNone) {
-		if t, err = b.join(r.Context(), n, lost); err != nil {
+	switch {
+	case lost || errors.Is(err, errNone):
+		if t, err = b.join(r.Context(), n, k.id, lost || k.id != ""); err != nil {
 			return nil, nil, err
 		}
-		t.open(w, r, n.Page.after)
+		t.open(w, r, patience)
 		turn, err = t.claim(n)
+		err = t.verdict(err)
 		t.depart()
+	case errors.Is(err, errWaiting) && patience == forEver:
+		t.stay(w, r)
+		turn, err = t.claim(n)
+		err = t.verdict(err)
 	}
 	b.endCookies(w, r)
-	if errors.Is(err, errWaiting) {
-		return nil, nil, n.send(w, r, t, lost)
+	switch {
+	case n.Part != nil:
+		t.setVisitCookie(w, r, k)
+	case err == nil && n.Visits != nil:
+		return t.firstTurn(w, r, n, turn)
+	case errors.Is(err, errWaiting) && !n.shown: // its client has hung up
+		return nil, nil, &serializer.Refused{Reason: serializer.ReasonGone, Queue: n.Queue, Err: context.Cause(r.Context())}
+	case errors.Is(err, errWaiting):
+		return nil, nil, n.send(w, r, t, k, t.Place(), lost)
 	}
 	return t.engine, turn, err
 }
 
+// forEver is a patience that only the ticket's own timeout ends.
+const forEver time.Duration = math.MaxInt64
+
+// patience is for how long a request waits with an open connection before it gets the page. Where
+// turns are visits, a browser without a cookie gets the page at once: it could not have a visit.
+// A request that is no navigation never gets it.
+func (n *Navigation) patience(k known) time.Duration {
+	switch {
+	case !n.shown:
+		return forEver
+	case n.Visits != nil && k.id == "":
+		return 0
+	}
+	return n.Page.after
+}
+
+// firstTurn lets a browser without a cookie have a turn of one request, and sends it one. While
+// more than half of the places are taken, it gets the page first: programs without cookies
+// then hold nothing.
+func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation, turn serializer.Turn) (Engine, serializer.Turn, error) {
+	if 2*turn.Position() <= n.Capacity {
+		t.setCookie(w, r)
+		return t.engine, turn, nil
+	}
+	turn.Leave()
+	t.engine.Release()
+	return nil, nil, n.send(w, r, t, known{}, Place{}, false)
+}
+
 // open waits with the request for which the ticket was taken, until it is decided or can
-// tell its place. If the client hangs up, the ticket leaves.
+// tell its place. If the client hangs up, the ticket leaves, unless the browser has other
+// requests under way.
 func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Duration) {
 	defer turncontext.StopTimeouts(w, r)()
-	t.await(r.Context(), atMost)
-	t.Place()
-	if err := r.Context().Err(); err != nil {
-		t.mu.Lock()
-		t.wait.GiveUp(err)
-		t.mu.Unlock()
+	if t.await(r.Context(), atMost); atMost < forEver {
+		t.Place()
+	}
+	if err := r.Context().Err(); err != nil && t.giveUp(err) {
 		<-t.decision
 	}
 }
 
-// answerPlace answers the script of a page. A browser may have no ticket.
-func answerPlace(w http.ResponseWriter, r *http.Request, t *Ticket) error {
+// giveUp gives the place up for the last request of the browser.
+func (t *Ticket) giveUp(why error) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.here > 1 {
+		return false
+	}
+	t.wait.GiveUp(why)
+	return true
+}
+
+// stay waits with one more request of the browser until its ticket is decided.
+func (t *Ticket) stay(w http.ResponseWriter, r *http.Request) {
+	defer turncontext.StopTimeouts(w, r)()
+	t.await(r.Context(), forEver)
+}
+
+// answerPlace answers the script of a page. A browser may have no ticket. If it is known
+// nevertheless, its page came first because many places are taken, and a reload takes a ticket.
+func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	restart := turncontext.StopTimeouts(w, r)
+	t := k.ticket
 	var text []byte
 	switch {
+	case t == nil && k.id != "":
+		text = []byte(`{"turn":true}`)
 	case t == nil:
 		text = []byte(`{"gone":true}`)
 	case t.await(r.Context(), askTime):
 		text = []byte(`{"turn":true}`)
 	default:
 		text, _ = json.Marshal(t.Place())
-		t.setCookie(w, r)
+		if k.id == "" {
+			t.setCookie(w, r)
+		}
 	}
 	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
 }
 
 // send answers with the page.
-func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, lost bool) error {
-	data := Data{Place: t.Place(), Lost: lost, Refresh: int(refreshTime.Seconds())}
+func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k known, place Place, lost bool) error {
+	data := Data{Place: place, Lost: lost, Refresh: int(refreshTime.Seconds())}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
 	text, err := n.Page.render(data)
 	if err != nil {
 		return err
 	}
-	t.setCookie(w, r)
+	if k.id == "" {
+		t.setCookie(w, r)
+	}
 	h := w.Header()
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", Policy())

@@ -3,7 +3,6 @@ package waitingpage
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"strings"
 	"sync"
@@ -18,11 +17,12 @@ import (
 // without a goroutine, while its browser asks for its place again and again. One that ends
 // unclaimed is remembered for a while, so that its browser learns why.
 //
-// It is in one of four states, and only moves forward: waiting, offered, then claimed or
-// over. [absences] says for how long an offered turn waits for its browser.
+// It is in one of five states, and only moves forward: waiting, offered, then claimed, or visiting
+// and over, or over at once. [absences] says for how long an offered turn waits for its browser.
 type Ticket struct {
 	rule     serializer.Rule
-	space    string // where its queue is kept
+	visits   *Visits // or nil
+	space    string  // where its queue is kept
 	hold     time.Duration
 	id       string // in the cookie
 	book     *Book
@@ -46,17 +46,21 @@ type Ticket struct {
 	turn    serializer.Turn     // from offered on
 	came    time.Time           // when it was offered
 	left    time.Duration       // at that time, of what absent browsers may cost the queue
+	long    bool                // while it is offered, it has the allowance of visits
 	err     error               // why the ticket is over, or is about to be; else nil
+	refusal error               // err, also when the browser has learned it
 	claimer *serializer.Arrival // the request that has claimed the turn, or nil
+	visit   *visit              // from visiting on
 }
 
 type state uint8
 
 const (
-	waiting state = iota // in line
-	offered              // the turn has come, and waits for the browser
-	claimed              // a request of the browser has the turn
-	over                 // without a turn; the browser may come and learn why
+	waiting  state = iota // in line
+	offered               // the turn has come, and waits for the browser
+	claimed               // a request of the browser has the turn
+	visiting              // all requests of the browser have it; see visit
+	over                  // without a turn; the browser may come and learn why
 )
 
 // Engine is where tickets are taken, until Release.
@@ -82,14 +86,15 @@ const (
 )
 
 // join takes a ticket for the browser of a navigation, which is under way until depart. With
-// proven, it came with the cookie of an earlier ticket, which is over.
-func (b *Book) join(ctx context.Context, n *Navigation, proven bool) (*Ticket, error) {
+// proven, it came with the cookie of an earlier ticket, which is over. An id is that of the
+// browser: if another of its requests has taken a ticket meanwhile, join returns that.
+func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) (*Ticket, error) {
 	engine, err := n.Acquire()
 	if err != nil {
 		return nil, err
 	}
 	t := &Ticket{
-		rule: n.Rule, space: n.Space, hold: max(n.Page.hold, leastHold), id: rand.Text(), book: b, engine: engine,
+		rule: n.Rule, visits: n.Visits, space: n.Space, hold: max(n.Page.hold, leastHold), id: cmp.Or(id, n.newID()), book: b, engine: engine,
 		report: n.Report, capacity: n.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Entry: n.About.Entry, Described: n.Requester.Request()},
 	}
@@ -99,12 +104,16 @@ func (b *Book) join(ctx context.Context, n *Navigation, proven bool) (*Ticket, e
 	for _, text := range []*string{&d.Method, &d.Host, &d.Path, &d.ClientIP} {
 		*text = strings.ToValidUTF8(strings.Clone((*text)[:min(len(*text), maxText)]), "")
 	}
-	b.tickets.Store(t.id, t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if other, loaded := b.tickets.LoadOrStore(t.id, t); loaded {
+		engine.Release()
+		other.(*Ticket).arrive()
+		return other.(*Ticket), nil
+	}
 	a := n.Arrival
 	a.Requester, a.Revoke = t, t.revoke
 	t.report.Waits(ctx, &t.about)
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	t.timer = time.AfterFunc(proofTime, t.expire)
 	t.wait = engine.Places().Join(a, t.decided)
 	return t, nil
@@ -113,9 +122,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, proven bool) (*Ticket, e
 // await waits until it is decided, with a request of the browser, but not for longer than a
 // duration.
 func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool) {
-	t.mu.Lock()
-	t.arriveLocked()
-	t.mu.Unlock()
+	t.arrive()
 	defer t.depart()
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -125,6 +132,13 @@ func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool)
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// arrive notes that a request of the browser has come.
+func (t *Ticket) arrive() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.arriveLocked()
 }
 
 // arriveLocked notes that a request of the browser has come.
@@ -157,7 +171,7 @@ func (t *Ticket) countsLocked() bool { return t.state == waiting || t.state == o
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
 func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
-	if t == nil || !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
+	if t == nil || n.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
 		return nil, errNone
 	}
 	t.mu.Lock()
@@ -168,28 +182,78 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	case waiting:
 		return nil, errWaiting
 	case offered:
-		t.state, t.claimer = claimed, &n.Arrival
+		t.endOfferLocked()
+		t.state = claimed
 		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.report.Waited(&t.about, nil)
+		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 		n.About.Late = t.about.Since.Sub(t.came)
+		if n.Visits != nil && t.proven.Load() {
+			n.Part = t.beginLocked(n)
+			return t.turn, nil
+		}
+		t.claimer = &n.Arrival
+	case visiting:
+		if n.Part = t.partLocked(n.Visits, n.Revoke); n.Part == nil {
+			return nil, errNone
+		}
+		n.Part.enterLocked()
+		n.About.Since = time.Now()
+		return t.turn, nil
 	case claimed:
 		return nil, errNone
 	case over:
-		if t.turn != nil && errors.Is(t.err, errAway) && time.Since(t.came) < proofTime {
-			t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
-		}
+		return nil, t.learnLocked(n)
 	}
-	t.book.tickets.Delete(t.id)
+	t.book.remove(t)
+	return t.turn, nil
+}
+
+// learnLocked is what a request learns of a ticket that is over. The browser shows only the
+// answers of navigations, so only these use the refusal up.
+func (t *Ticket) learnLocked(n *Navigation) error {
+	err, away := t.err, errors.Is(t.err, errAway)
+	if away && t.turn != nil && time.Since(t.came) < proofTime {
+		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+	}
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
-	turn, err := t.turn, t.err
+	switch {
+	case t.visit != nil:
+		err = errNone
+	case away || errors.Is(err, errNone):
+	case serializer.ReasonOf(err) == serializer.ReasonGone:
+		err = errNone // it has hung up, and begins anew
+	case !n.shown:
+		return err
+	}
+	t.book.remove(t)
 	t.err = errNone // for other tabs
-	return turn, err
+	return err
+}
+
+// verdict is what a request gets that has waited, if another one of the browser knows the
+// outcome already.
+func (t *Ticket) verdict(err error) error {
+	if !errors.Is(err, errNone) {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cmp.Or(t.refusal, visitEnded(t.about.Queue))
+}
+
+// endOfferLocked notes that the turn waits for its browser no longer.
+func (t *Ticket) endOfferLocked() {
+	if t.long {
+		t.engine.Places().absences.giveBack(t.about.Queue)
+		t.long = false
+	}
 }
 
 // scheduleLocked sets the timer, or stops it: it would keep the request that has the turn.
 func (t *Ticket) scheduleLocked() {
-	if t.state == claimed {
+	if t.state == claimed || t.state == visiting {
 		t.timer.Stop()
 		return
 	}
@@ -215,7 +279,7 @@ func (t *Ticket) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.here > 0: // depart sets the timer
+	case t.here > 0, t.state == visiting: // depart sets the timer
 	case time.Now().Before(t.deadlineLocked()):
 		t.scheduleLocked()
 	case t.state == waiting:
@@ -223,8 +287,16 @@ func (t *Ticket) expire() {
 	case t.state == offered:
 		t.endLocked(errAway)
 	default:
-		t.book.tickets.Delete(t.id)
+		t.book.remove(t)
 	}
+}
+
+// allowanceLocked is what absent browsers may cost the queue, as far as this turn is concerned.
+func (t *Ticket) allowanceLocked() time.Duration {
+	if t.long {
+		return visitAllowance
+	}
+	return allowance
 }
 
 // decided notes how the wait in the queue has ended.
@@ -233,7 +305,9 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		t.state, t.came, t.left = offered, time.Now(), t.engine.Places().absences.left(t.about.Queue, t.about.Described.ClientIP)
+		absences := &t.engine.Places().absences
+		t.long = t.visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.capacity)
+		t.state, t.came, t.left = offered, time.Now(), absences.left(t.about.Queue, t.about.Described.ClientIP, t.allowanceLocked())
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -246,7 +320,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
 	claimer := t.claimer
-	if t.err == nil && t.state != claimed {
+	if t.err == nil && t.state != claimed && t.visit == nil { // endVisit does the rest of a visit
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
 			t.endLocked(t.err)
@@ -263,10 +337,12 @@ func (t *Ticket) endLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
-			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, time.Since(t.came))
+			part := time.Since(t.came).Seconds() / t.allowanceLocked().Seconds()
+			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
 		}
 	}
-	t.state, t.err, t.seen = over, why, time.Now()
+	t.endOfferLocked()
+	t.state, t.err, t.refusal, t.seen = over, why, why, time.Now()
 	t.scheduleLocked()
 	t.report.Waited(&t.about, why)
 	turn := t.turn

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -27,7 +29,7 @@ type queue struct {
 func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 	synctest.Test(t, func(t *testing.T) {
 		engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
-		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name())}}
+		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name()), Logger: zap.NewNop()}}
 		test(q, q.enter())
 		_ = engine.Close()
 		time.Sleep(time.Hour) // all timers have ended
@@ -62,7 +64,7 @@ func (r *request) Request() serializer.Request {
 func (q *queue) navigation(r *request) *Navigation {
 	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
-		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold},
+		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold}, shown: true,
 		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
 	}
 }
@@ -84,7 +86,7 @@ func (q *queue) given() *Ticket { return q.givenTo("192.0.2.1") }
 
 func (q *queue) givenTo(client string) *Ticket {
 	q.Helper()
-	t, err := q.join(q.Context(), q.navigation(&request{client: client}), false)
+	t, err := q.join(q.Context(), q.navigation(&request{client: client}), "", false)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -293,7 +295,7 @@ func TestCookieProvesTheNextPlace(t *testing.T) {
 		}
 		inside.Leave()
 		inside = q.enter()
-		mine, err := q.join(q.Context(), q.navigation(new(request)), true)
+		mine, err := q.join(q.Context(), q.navigation(new(request)), "", true)
 		if err != nil {
 			q.Fatal(err)
 		}

@@ -1,0 +1,273 @@
+package waitingpage
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Visits are the settings of a line whose turns are visits.
+type Visits struct {
+	Idle    time.Duration // until the end of a visit without requests
+	Longest time.Duration // of a visit; 0 is no limit
+}
+
+// visit is a ticket's turn that has become a visit: all requests of its browser pass by it.
+// While none is under way, the ticket is inside without a caller, by [serializer.Turn.LeaveAt].
+// So a visit needs no timer of its own.
+//
+// The lock of the ticket guards it.
+type visit struct {
+	Visits      // of the line to which the latest request came
+	began, last time.Time
+	parts       []*Part       // the requests under way; nil if there are none
+	inside      int           // of these: past their bodies, so the turn must not end
+	requests    int           // that there have been
+	stay        time.Duration // in place of Idle, once; 0 is none
+	leaving     bool          // it ends with the requests under way
+	revoked     error         // why the turn was taken back, or nil
+	left        sync.Once
+}
+
+// Part is a request's part in the visit of its browser, until Leave.
+type Part struct {
+	ticket *Ticket
+	revoke func(cause error)
+	inside bool
+}
+
+var errVisitEnded = errors.New("the visit has ended before this request: nothing was sent; open the site again")
+
+// visitEnded is the refusal of a request that is no navigation and whose visit is over: its
+// browser believes that it is still inside.
+func visitEnded(queue string) error {
+	return &serializer.Refused{Reason: telemetry.ReasonVisitEnded, Queue: queue, Err: errVisitEnded}
+}
+
+// newID is an id for a ticket.
+func (n *Navigation) newID() string {
+	if n.Visits == nil {
+		return rand.Text()
+	}
+	return queueMark(n.Space, n.Queue) + rand.Text()
+}
+
+// Visit returns a request's part in the visit of its browser. It is nil if the browser has
+// none. Then the error is a refusal if it had one, and the request is no navigation.
+// Revoke is called when the visit is taken back, as [serializer.Arrival.Revoke].
+func (b *Book) Visit(w http.ResponseWriter, r *http.Request, space, queue string, visits *Visits, revoke func(error)) (*Part, error) {
+	k := b.find(r, space, queue)
+	if r.Header.Get(askHeader) != "" {
+		return nil, nil
+	}
+	if p := k.ticket.part(visits, revoke); p != nil {
+		k.ticket.setVisitCookie(w, r, k)
+		return p, nil
+	}
+	if k.visited && !Serves(r) {
+		return nil, visitEnded(queue)
+	}
+	return nil, nil
+}
+
+// Knows reports whether a request has the cookie of a browser in a queue whose turns are visits.
+func (b *Book) Knows(r *http.Request, space, queue string) bool {
+	return len(taken(r)) > 0 && b.find(r, space, queue).id != ""
+}
+
+func (t *Ticket) isVisit() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state == visiting
+}
+
+// beginLocked makes the turn a visit, with a first request that is inside.
+func (t *Ticket) beginLocked(n *Navigation) *Part {
+	now := time.Now()
+	t.state = visiting
+	t.visit = &visit{began: now}
+	t.about.Late = t.about.Since.Sub(t.came)
+	t.report.Entered(&t.about)
+	context.AfterFunc(t.turn.Context(), t.endVisit)
+	p := t.addLocked(n.Visits, n.Revoke)
+	p.enterLocked()
+	return p
+}
+
+func (t *Ticket) part(visits *Visits, revoke func(error)) *Part {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.partLocked(visits, revoke)
+}
+
+// partLocked lets a request take part in the visit. It returns nil if there is none, or if it has
+// ended. With visits nil, the line has no visits any more, and this one ends as it would have.
+func (t *Ticket) partLocked(visits *Visits, revoke func(error)) *Part {
+	if t.state != visiting {
+		return nil
+	}
+	v := t.visit
+	if visits == nil {
+		visits = &v.Visits
+	}
+	if v.leaving || v.isPast(visits.Longest) || len(v.parts) == 0 && !t.turn.Reenter() {
+		t.book.remove(t)
+		return nil
+	}
+	if len(v.parts) == 0 {
+		v.stay = 0
+	}
+	return t.addLocked(visits, revoke)
+}
+
+func (t *Ticket) addLocked(visits *Visits, revoke func(error)) *Part {
+	p := &Part{ticket: t, revoke: revoke}
+	v := t.visit
+	v.Visits, v.last = *visits, time.Now()
+	v.parts = append(v.parts, p)
+	v.requests++
+	return p
+}
+
+// isPast reports whether the visit has lasted for as long as it may.
+func (v *visit) isPast(longest time.Duration) bool {
+	return longest > 0 && time.Since(v.began) >= longest
+}
+
+// Enter puts the request inside once its body is here, and returns the turn. The error is a
+// [serializer.Refused] if the visit was taken back meanwhile.
+func (p *Part) Enter() (serializer.Turn, error) {
+	t := p.ticket
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if cause := t.visit.revoked; cause != nil {
+		return nil, &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Token: t.turn.Token(), Err: cause}
+	}
+	p.enterLocked()
+	return t.turn, nil
+}
+
+func (p *Part) enterLocked() {
+	p.inside = true
+	p.ticket.visit.inside++
+}
+
+// LeaveAfter ends the visit with the requests that are under way.
+func (p *Part) LeaveAfter() {
+	t := p.ticket
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.visit.leaving = true
+	t.book.remove(t)
+}
+
+// Stay lets the visit last for a time without requests, once.
+func (p *Part) Stay(idle time.Duration) {
+	p.ticket.mu.Lock()
+	defer p.ticket.mu.Unlock()
+	p.ticket.visit.stay = idle
+}
+
+// Leave ends the request. Calls after the first do nothing.
+func (p *Part) Leave() {
+	if p.leave() {
+		p.ticket.leaveVisit()
+	}
+}
+
+// leave reports whether the turn ends now.
+func (p *Part) leave() bool {
+	t := p.ticket
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	v := t.visit
+	i := slices.Index(v.parts, p)
+	if i < 0 {
+		return false
+	}
+	if v.parts = slices.Delete(v.parts, i, i+1); len(v.parts) == 0 {
+		v.parts = nil
+	}
+	if p.inside {
+		v.inside--
+	}
+	v.last = time.Now()
+	switch {
+	case v.revoked != nil:
+		return v.inside == 0
+	case len(v.parts) > 0:
+		return false
+	case v.leaving || v.isPast(v.Longest):
+		t.state = over
+		t.book.remove(t)
+		return true
+	}
+	t.turn.LeaveAt(v.endLocked())
+	return false
+}
+
+// endLocked is when the visit ends if nothing comes.
+func (v *visit) endLocked() time.Time {
+	idle := v.Idle
+	if v.stay > 0 {
+		idle = v.stay
+	}
+	end := v.last.Add(idle)
+	if last := v.began.Add(v.Longest); v.Longest > 0 && last.Before(end) {
+		return last
+	}
+	return end
+}
+
+// endVisit runs when the turn has been left, or was taken back. Requests that are inside are
+// cancelled then, and keep the turn until they have left.
+func (t *Ticket) endVisit() {
+	cause := context.Cause(t.turn.Context())
+	t.mu.Lock()
+	v := t.visit
+	t.state = over
+	t.book.remove(t)
+	var cancelled []*Part
+	if !errors.Is(cause, serializer.ErrLeft) {
+		v.revoked = cause
+		cancelled = slices.Clone(v.parts)
+	}
+	ends := v.inside == 0
+	t.mu.Unlock()
+	for _, p := range cancelled {
+		p.revoke(cause)
+	}
+	if ends {
+		t.leaveVisit()
+	}
+}
+
+// leaveVisit leaves the turn of the visit, and gives back what the visit had.
+func (t *Ticket) leaveVisit() {
+	t.visit.left.Do(func() {
+		t.turn.Leave()
+		t.report.Ended(&t.about)
+		t.engine.Release()
+	})
+}
+
+// Visited is how many requests the visit of the ticket has had, and when the latest one came or
+// ended. Without a visit, it returns zeros.
+func (t *Ticket) Visited() (requests int, last time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.visit == nil {
+		return 0, time.Time{}
+	}
+	return t.visit.requests, t.visit.last
+}

@@ -1,0 +1,272 @@
+package serialize
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Visit makes a browser's turn a visit: all its requests to the queue pass by one turn, until it
+// stays away.
+type Visit struct {
+	// How long a visit goes on after the last of its requests has ended, as a duration. Required.
+	Idle caddy.Duration `json:"idle"`
+
+	// How long a visit may last, as a duration. Requests that are under way then finish. 0
+	// means no limit. Default: 0.
+	Longest caddy.Duration `json:"longest,omitempty"`
+}
+
+func (v *Visit) check() error {
+	if v == nil {
+		return nil
+	}
+	return errors.Join(
+		directive.CheckDuration("visit", time.Duration(v.Idle), time.Millisecond),
+		directive.CheckDuration("visit: longest", time.Duration(v.Longest), 0))
+}
+
+func (s *Handler) parseVisit(d *caddyfile.Dispenser) (err error) {
+	args := d.RemainingArgs()
+	if len(args) < 1 || len(args) > 2 {
+		return d.Errf("visit: found %d values; expected for how long a browser may be idle, such as 5m, and perhaps the longest visit, such as 30m", len(args))
+	}
+	s.Visit = new(Visit)
+	if s.Visit.Idle, err = directive.DurationOf(d, "visit", args[0], time.Millisecond); err == nil && len(args) > 1 {
+		s.Visit.Longest, err = directive.DurationOf(d, "visit: longest", args[1], time.Millisecond)
+	}
+	return err
+}
+
+// checkVisit refuses settings that say how long a request is inside, or with whom: a visit is
+// not a request.
+func (s *Handler) checkVisit() error {
+	others := map[string]bool{
+		"hold_at_least":  s.HoldAtLeast > 0,
+		"hold_timeout":   s.HoldTimeout != nil && *s.HoldTimeout > 0,
+		"shared_methods": len(s.SharedMethods) > 0,
+	}
+	switch {
+	case s.Visit == nil:
+		return nil
+	case s.WaitingPage == nil:
+		return errors.New("visit: browsers need the page while they wait; expected waiting_page, too")
+	}
+	for _, other := range []string{"hold_at_least", "hold_timeout", "shared_methods"} {
+		if others[other] {
+			return fmt.Errorf("visit: it cannot be combined with %s; expected one of the two", other)
+		}
+	}
+	return nil
+}
+
+// checkVisitOfOthers refuses lines of one queue that differ in visit: a request of a visit would
+// have to wait for its own turn at the other line.
+func (s *Handler) checkVisitOfOthers() error {
+	differs := func(other *Handler) bool {
+		return other.ctx.Done() == s.ctx.Done() && other.engine.Space == s.engine.Space && other.Prefix == s.Prefix &&
+			!s.DryRun && !other.DryRun && ((s.Visit == nil) != (other.Visit == nil) || s.Visit != nil && *s.Visit != *other.Visit)
+	}
+	if others := registered.handlersWhere(differs); len(others) > 0 {
+		return fmt.Errorf("visit: two lines of the queue %q differ in it, at %s and %s; give both the same visit, or one of them another prefix",
+			s.Prefix, cmp.Or(siteOf(s.ctx).name, "one server"), cmp.Or(others[0].site.name, "another"))
+	}
+	return nil
+}
+
+// visits are the settings for the tickets of browsers; nil without visits.
+func (s *Handler) visits() *waitingpage.Visits {
+	if s.Visit == nil || s.DryRun {
+		return nil
+	}
+	return &waitingpage.Visits{Idle: time.Duration(s.Visit.Idle), Longest: time.Duration(s.Visit.Longest)}
+}
+
+// joinVisit gives the request its part in the visit of its browser, if there is one: before its
+// body is read, since the visit must not end meanwhile. The caller must call leaveVisit.
+func (p *passage) joinVisit(w http.ResponseWriter, r *http.Request) (err error) {
+	s := p.handler
+	visits := s.visits()
+	if visits == nil {
+		return nil
+	}
+	p.visit, err = registered.browsers.Visit(w, r, s.engine.Space, p.about.Queue, visits, p.revoke)
+	return err
+}
+
+// enterVisit gives the request the turn of its visit, once its body has been read.
+func (p *passage) enterVisit() error {
+	turn, err := p.visit.Enter()
+	if err == nil {
+		p.turn, p.about.Token, p.about.Position, p.about.Since = turn, turn.Token(), turn.Position(), time.Now()
+	}
+	return err
+}
+
+// beginVisit gives the request the turn that its browser's ticket has got. The visit keeps the
+// engine open, not the request.
+func (p *passage) beginVisit(part *waitingpage.Part, engine *engineRef, turn serializer.Turn) error {
+	p.visit = part
+	if err := engine.CheckRivals(p.about.Queue, turn); err != nil {
+		return err
+	}
+	p.turn, p.about.Token, p.about.Position = turn, turn.Token(), turn.Position()
+	return nil
+}
+
+// reportEntry reports that the request is inside, and returns the outcome. The turn of a visit
+// is reported when it begins.
+func (p *passage) reportEntry() (outcome string) {
+	if p.visit != nil {
+		return telemetry.OutcomeVisiting
+	}
+	outcome = telemetry.OutcomeEntered
+	if p.handler.DryRun {
+		outcome = p.recordDryRun()
+	}
+	p.handler.report.Entered(&p.about)
+	return outcome
+}
+
+// leaveVisit ends the request's part in the visit, if it has one. Only the first call has an
+// effect.
+func (p *passage) leaveVisit() {
+	if p.visit != nil {
+		p.visit.Leave()
+	}
+}
+
+// waitAsBrowser waits with the ticket of the request's browser. If that takes long, the
+// browser gets the page, and comes again.
+func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
+	s := p.handler
+	ctx, stop := p.context.Waiting(requestbody.Unread(r))
+	defer stop()
+	n := &waitingpage.Navigation{
+		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
+		Space: s.engine.Space, Acquire: s.waitingEngine, Visits: s.visits(),
+	}
+	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), n)
+	if err != nil {
+		return err
+	}
+	if n.Part != nil {
+		return p.beginVisit(n.Part, engine.(waitingEngine).engineRef, taken)
+	}
+	p.engine = engine.(waitingEngine).engineRef
+	return p.take(taken, nil)
+}
+
+// isOfBrowser reports whether the request waits by the ticket of its browser.
+func (p *passage) isOfBrowser(r *http.Request) bool {
+	s := p.handler
+	return s.WaitingPage != nil &&
+		(waitingpage.Serves(r) || s.visits() != nil && registered.browsers.Knows(r, s.engine.Space, p.about.Queue))
+}
+
+// kept is how much is kept of the response. A visit's turn goes on, so nothing is gained by that.
+func (p *passage) kept() int64 {
+	if p.visit != nil {
+		return 0
+	}
+	return int64(*p.handler.ResponseBuffer)
+}
+
+// Fields by which the upstream ends a visit, or lets its browser be away for longer.
+const (
+	leaveField = "Orderly-Leave"
+	stayField  = "Orderly-Stay"
+)
+
+// answering lets the answers of the next handlers end a visit, and keeps caches from them.
+func (p *passage) answering(next caddyhttp.Handler) caddyhttp.Handler {
+	if p.handler.visits() == nil {
+		return next
+	}
+	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
+		answer := &visitAnswer{ResponseWriter: w, visit: p.visit}
+		defer answer.begin() // for a handler that writes nothing
+		return next.ServeHTTP(answer, r)
+	})
+}
+
+// visitAnswer is the response writer of requests where turns are visits.
+type visitAnswer struct {
+	http.ResponseWriter
+	visit *waitingpage.Part // or nil
+	begun bool
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (a *visitAnswer) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		a.begin()
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements [http.ResponseWriter].
+func (a *visitAnswer) Write(p []byte) (int, error) {
+	a.begin()
+	return a.ResponseWriter.Write(p)
+}
+
+// FlushError is what [http.ResponseController] looks for.
+func (a *visitAnswer) FlushError() error {
+	a.begin()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Unwrap is what [http.ResponseController] looks for.
+func (a *visitAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// begin obeys the fields of the answer's header that are for the queue, and takes them out.
+func (a *visitAnswer) begin() {
+	if a.begun {
+		return
+	}
+	a.begun = true
+	h := a.Header()
+	if a.visit != nil && h.Get(leaveField) == "1" {
+		a.visit.LeaveAfter()
+	}
+	if idle, err := caddy.ParseDuration(h.Get(stayField)); err == nil && idle > 0 && a.visit != nil {
+		a.visit.Stay(idle)
+	}
+	h.Del(leaveField)
+	h.Del(stayField)
+	if waitingpage.SetsCookie(h) {
+		keepPrivate(h)
+	}
+}
+
+// keepPrivate keeps shared caches from an answer with a cookie of ours: they would give the visit
+// to others.
+func keepPrivate(h http.Header) {
+	all := strings.Split(strings.Join(h.Values("Cache-Control"), ","), ",")
+	kept := slices.DeleteFunc(all, func(text string) bool {
+		name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(text)), "=")
+		return slices.Contains([]string{"", "public", "private", "s-maxage"}, name)
+	})
+	for i, text := range kept {
+		kept[i] = strings.TrimSpace(text)
+	}
+	h.Set("Cache-Control", strings.Join(append(kept, "private"), ", "))
+}
+
+// Interface guards
+var _ http.ResponseWriter = (*visitAnswer)(nil)

@@ -1,0 +1,239 @@
+package serialize
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+)
+
+func (a answer) want(s *shop, word string) answer {
+	s.Helper()
+	if a.word != word {
+		s.Errorf("answer %s %s; expected %s", a.word, a.text, word)
+	}
+	return a
+}
+
+// inside waits until so many are inside the queue.
+func (s *shop) inside(want int) {
+	s.Helper()
+	wait.Until(s, "so many are inside", func() bool {
+		inside, _ := s.current.Load().engine.Count(s.Name())
+		return inside == want
+	})
+}
+
+// outcome is how many requests had an outcome.
+func (s *shop) outcome(name string) int64 { return s.current.Load().report.Outcomes()[name].Count }
+
+// The first request of a browser has a turn of its own. With its cookie, a visit begins, and all
+// requests pass by it, of any method. After it, only a navigation gets in again.
+func TestVisitOfOneBrowser(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	b, ctx := s.newBrowser(), t.Context()
+	visiting, ended := s.outcome(telemetry.OutcomeVisiting), s.outcome(string(telemetry.ReasonVisitEnded))
+	single := b.opens(ctx, "/").want(s, "200").Header.Get("Token")
+	s.inside(0)
+	first := b.part(ctx, "/part").want(s, "200").Header.Get("Token")
+	s.inside(1)
+	for _, a := range []answer{b.opens(ctx, "/"), b.part(ctx, "/part"), b.does(ctx, "POST", "/cart"), b.does(ctx, "DELETE", "/cart")} {
+		if token := a.want(s, "200").Header.Get("Token"); token != first || token == single {
+			t.Errorf("a request has turn %s; the visit has %s", token, first)
+		}
+		if len(a.Cookies()) > 0 {
+			t.Errorf("a request of the visit gets a cookie again: %v", a.Cookies())
+		}
+	}
+	other := s.newBrowser()
+	other.opens(ctx, "/").want(s, "page")
+	other.opens(ctx, "/").want(s, "page") // with its cookie: it is a browser
+	if q := listQueues(ctx, s.current.Load().engine.Shared)[0]; q.Tickets[0].Requests != 5 || q.Tickets[0].LastRequest.IsZero() || q.Tickets[0].HeldUntil.IsZero() {
+		t.Errorf("listed as %+v", q.Tickets[0])
+	}
+	b.does(ctx, "POST", "/logout?"+leaveField+"=1").want(s, "200")
+	late := b.does(ctx, "POST", "/cart").want(s, string(telemetry.ReasonVisitEnded))
+	if late.StatusCode != http.StatusServiceUnavailable || !strings.Contains(late.text, "nothing was sent") {
+		t.Errorf("after the visit: %d %s", late.StatusCode, late.text)
+	}
+	b.opens(ctx, "/").want(s, "page")
+	visiting, ended = s.outcome(telemetry.OutcomeVisiting)-visiting, s.outcome(string(telemetry.ReasonVisitEnded))-ended
+	if visiting != 6 || ended != 1 {
+		t.Errorf("%d requests were counted as visiting, and %d after the end", visiting, ended)
+	}
+	if a := other.enters(ctx, "/"); a.word != "200" {
+		t.Errorf("the next browser gets %s", a.word)
+	}
+}
+
+// While more than half of the places are taken, a browser without a cookie gets the page, whose
+// reload enters. A program without cookies holds nothing.
+func TestNewcomersOfABusyShop(t *testing.T) {
+	s := newShop(t, 4, time.Hour)
+	ctx := t.Context()
+	for i := range 4 {
+		newcomer := s.newBrowser()
+		a := newcomer.opens(ctx, "/")
+		if want := map[bool]string{false: "200", true: "page"}[i > 2]; a.word != want {
+			t.Errorf("with %d of 4 places taken: %s; expected %s", i, a.word, want)
+		}
+		s.inside(i)
+		if ask := newcomer.does(ctx, "GET", "/", "Accept", "text/html", "Orderly-Place", "ask"); i > 2 && ask.text != `{"turn":true}` {
+			t.Errorf("the page learns %s", ask.text)
+		}
+		newcomer.opens(ctx, "/").want(s, "200")
+		s.inside(i + 1)
+	}
+}
+
+// A reload keeps visits, also with other times. Requests that wait for the next one do not lose it.
+func TestReloadKeepsVisits(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	b, ctx := s.newBrowser(), t.Context()
+	b.opens(ctx, "/").want(s, "200")
+	token := b.opens(ctx, "/").want(s, "200").Header.Get("Token")
+	s.idle = 50 * time.Millisecond
+	s.load(1)
+	if a := b.part(ctx, "/"); a.Header.Get("Token") != token {
+		t.Errorf("after a reload: %s with turn %s; expected %s", a.word, a.Header.Get("Token"), token)
+	}
+	s.inside(0)
+}
+
+// An eviction cancels all requests of a visit.
+func TestEvictionCancelsAVisit(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	b, ctx := s.newBrowser(), t.Context()
+	b.opens(ctx, "/").want(s, "200")
+	b.opens(ctx, "/").want(s, "200")
+	words := make(chan string)
+	for range 3 {
+		go func() { words <- b.part(ctx, "/?work=1h").word }()
+	}
+	wait.Until(t, "all are inside", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, v := range s.visits {
+			if v.requests == 5 { // two of the page, and one of each that works
+				return true
+			}
+		}
+		return false
+	})
+	s.evict(ctx, 1)
+	for range 3 {
+		if word := <-words; word != "504" {
+			t.Errorf("answer %s; expected 504", word)
+		}
+	}
+	s.inside(0)
+	b.part(ctx, "/").want(s, string(telemetry.ReasonVisitEnded))
+}
+
+// The parts of a first page wait in line together, and leave it if their browser goes.
+func TestPartsWaitTogether(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	ctx := t.Context()
+	b, other := s.newBrowser(), s.newBrowser()
+	b.opens(ctx, "/").want(s, "200")
+	other.opens(ctx, "/").want(s, "200")
+	other.opens(ctx, "/").want(s, "200")
+	for _, leaves := range []bool{true, false} {
+		ctx, cancel := context.WithCancel(ctx)
+		words := make(chan string)
+		for range 5 {
+			go func() { words <- b.part(ctx, "/part").word }()
+		}
+		wait.Until(t, "one ticket waits", func() bool {
+			_, waiting := s.current.Load().engine.Count(s.Name())
+			return waiting == 1
+		})
+		want := "200"
+		if leaves {
+			cancel()
+			want = "failed"
+		} else {
+			other.does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
+		}
+		for range 5 {
+			if word := <-words; word != want {
+				t.Errorf("a part gets %s; expected %s", word, want)
+			}
+		}
+		wait.Until(t, "no ticket waits", func() bool {
+			_, waiting := s.current.Load().engine.Count(s.Name())
+			return waiting == 0
+		})
+		cancel()
+	}
+}
+
+// A visit without a request takes no goroutine, and little memory.
+func TestVisitsAreSmall(t *testing.T) {
+	const visits = 300
+	s := newShop(t, visits+1, time.Hour)
+	begin := func() {
+		var cookies []*http.Cookie
+		for range 2 {
+			r, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
+			r.Header.Set("Accept", "text/html")
+			for _, cookie := range cookies {
+				r.AddCookie(cookie)
+			}
+			s.ServeHTTP(w, r)
+			cookies = w.Result().Cookies()
+		}
+	}
+	begin() // which makes what is made once
+	before, goroutines := memoryInUse(), runtime.NumGoroutine()
+	for range visits {
+		begin()
+	}
+	s.inside(visits + 1)
+	s.visits = nil // which are the test's own
+	if !wait.Poll(wait.Patience, func() bool { return runtime.NumGoroutine() < goroutines+visits/10 }) {
+		t.Errorf("%d goroutines; there were %d before the visits", runtime.NumGoroutine(), goroutines)
+	}
+	size := (memoryInUse() - before) / visits
+	t.Logf("a visit takes %d bytes", size)
+	if size > 3<<10 {
+		t.Errorf("a visit takes %d bytes; expected 3 KB at most", size)
+	}
+}
+
+// A load refuses what does not go with visits.
+func TestVisitIsRefused(t *testing.T) {
+	page := `"waiting_page": {}, "engine": {"engine": "memory"}, `
+	for settings, says := range map[string]string{
+		`"visit": {"idle": "5m"}`:                                                     "visit: browsers need the page while they wait; expected waiting_page, too",
+		page + `"visit": {"idle": "5m"}, "hold_at_least": "6s"`:                       "visit: it cannot be combined with hold_at_least; expected one of the two",
+		page + `"visit": {"idle": "5m"}, "hold_timeout": "6s"`:                        "visit: it cannot be combined with hold_timeout; expected one of the two",
+		page + `"visit": {"idle": "5m"}, "shared_methods": ["GET"]`:                   "visit: it cannot be combined with shared_methods; expected one of the two",
+		page + `"visit": {"longest": "30m"}`:                                          "visit 0s: expected a duration of 1ms or more",
+		page + `"visit": {"idle": 5}`:                                                 `write a text such as "30s"`,
+		page + `"prefix": "differs_", "visit": {"idle": "5m"}`:                        "two lines of the queue \"differs_\" differ in it",
+		page + `"prefix": "differs_", "visit": {"idle": "5m", "longest": "30m"}`:      "",
+		page + `"prefix": "differs_other_", "visit": {"idle": "5m"}, "dry_run": true`: "",
+	} {
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+		first := &Handler{Prefix: "differs_", Path: t.TempDir(), Visit: &Visit{Idle: caddy.Duration(5 * time.Minute), Longest: caddy.Duration(30 * time.Minute)},
+			WaitingPage: new(WaitingPage), EngineRaw: []byte(`{"engine": "memory"}`)}
+		s := &Handler{Path: first.Path}
+		err := errors.Join(first.Provision(ctx), json.Unmarshal([]byte("{"+settings+"}"), s), s.Provision(ctx))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v; expected %s", settings, err, says)
+		}
+		_, _ = s.Cleanup(), first.Cleanup()
+		cancel()
+	}
+}
