@@ -3,11 +3,13 @@
 package once_test
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
@@ -172,4 +174,38 @@ func TestLoadErrors(t *testing.T) {
 func port(t *testing.T) string {
 	_, port, _ := strings.Cut(testprocess.FreeAddr(t), ":")
 	return port
+}
+
+// A body that took longer than timeout left the storage no time: such a request was refused with 503
+// whenever it was sent again.
+func TestSlowUpload(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	c := newSite(t, "once {\nscope none\ntimeout 1s\nengine shared\n}\nreverse_proxy "+s.addr, "storage faulty "+testcaddy.TempDir(t))
+	body, client := io.Pipe()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url, body)
+	r.Header.Set("Idempotency-Key", "a")
+	time.AfterFunc(5500*time.Millisecond, func() { _ = client.Close() }) // the storage has at least 5 seconds
+	testcaddy.Do(http.DefaultClient, r).Want(t, 200)
+}
+
+// The first one took longer than keep, and its repetitions, which had waited for it, ran as well.
+func TestKeepShorterThanTheFirst(t *testing.T) {
+	t.Parallel()
+	for do, want := range map[string]string{"wait": "200 ", "sleep": "409 unknown"} {
+		s := newShop(t)
+		c := newSite(t, "once {\nscope none\nkeep 2s\n}\nreverse_proxy "+s.addr+" {\ntransport http {\nresponse_header_timeout 3s\n}\n}")
+		send := func() <-chan testcaddy.Answer {
+			return testcaddy.Send(t, http.MethodPost, c.url+"/?do="+do, "", "Idempotency-Key", "a")
+		}
+		first := send()
+		wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
+		second := send()
+		time.Sleep(2200 * time.Millisecond)
+		close(s.gate)
+		testcaddy.Await(t, first)
+		if a := testcaddy.Await(t, second); outcome(a) != want || s.count("a") != 1 {
+			t.Errorf("%s: %v; %d effects", do, a, s.count("a"))
+		}
+	}
 }

@@ -50,7 +50,8 @@ type Handler struct {
 	// The request methods that have keys; others pass. Default: `POST` and `PATCH`.
 	Methods []string `json:"methods,omitempty"`
 
-	// How long an answer is repeated, as a duration up to 7 days. Default: 24h.
+	// How long an answer is repeated, as a duration up to 7 days. It counts from the end of the
+	// first request. Default: 24h.
 	Keep *caddy.Duration `json:"keep,omitempty"`
 
 	// How long a repetition waits for the first request, as a duration. 0 means not to wait.

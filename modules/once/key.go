@@ -55,6 +55,7 @@ func hostOf(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") // of an IPv6 address without a port
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 

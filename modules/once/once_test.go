@@ -403,6 +403,8 @@ func TestKeys(t *testing.T) {
 		{`"q\"\\"`, "anna", "", "/", "a", 200, "1"},
 		{`q"\`, "anna", "", "/", "a", 200, "1"},
 		{"k", "anna", "", "/", "a", 200, "1"},
+		{"k", "anna", "[::1]:80", "/", "a", 200, "3"},
+		{"k", "anna", "[::1]", "/", "a", 200, "3"},
 	} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+r.path, strings.NewReader(r.body))
 		testcaddy.SetHeader(req, []string{"Idempotency-Key", r.key, "X-User", r.user})

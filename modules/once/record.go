@@ -14,6 +14,7 @@ import (
 type record struct {
 	State   state
 	Began   time.Time   // when the first request did
+	Ended   time.Time   `json:",omitzero"` // when it did; zero while it runs, or after a crash
 	Address []byte      // SHA-256 of its method and address
 	Sum     []byte      // SHA-256 of its body, if bodies are compared
 	Status  int         // of the answer
@@ -65,6 +66,16 @@ func (k *key) open(sealed []byte) (*record, error) {
 	}
 	r.Body = plain[n+int(length):]
 	return r, nil
+}
+
+// isOver reports whether a record was kept for long enough. A request may take longer than that, and
+// its repetitions wait for it. So the time counts from its end.
+func (r *record) isOver(keep time.Duration, now time.Time) bool {
+	since := r.Began
+	if !r.Ended.IsZero() {
+		since = r.Ended
+	}
+	return now.Sub(since) > keep
 }
 
 // sameRequest reports whether a repetition asks for the same as the first request.

@@ -78,7 +78,7 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 		if err != nil {
 			return &record{damaged: true}, nil
 		}
-		if now.Sub(found.Began) > keep {
+		if found.isOver(keep, now) {
 			return nil, nil
 		}
 		return found, nil

@@ -38,8 +38,7 @@ type passage struct {
 	repl         *caddy.Replacer
 	about        serializer.Request // what lists and logs have of it
 	id           requestid.ID
-	asked        record    // what the request is, in the form of a record
-	deadline     time.Time // of its wait
+	asked        record // what the request is, in the form of a record
 	inErrorRoute bool
 	outcome      string // or ""
 	earlier      *passage
@@ -107,7 +106,6 @@ func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer, text string)
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	address := sha256.Sum256([]byte(original.Method + "\n" + original.URL.RequestURI()))
 	p = &passage{handler: h, vars: vars, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}}
-	p.deadline = time.Now().Add(max(time.Duration(*h.Timeout), leastPatience))
 	_, p.inErrorRoute = repl.Get("http.error")
 	p.about = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -131,6 +129,11 @@ func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer, text string)
 // leastPatience is how long the storage may take before a request runs, though its timeout is
 // shorter.
 const leastPatience = 5 * time.Second
+
+// limit gives the storage its time. Neither the body nor the wait takes of it.
+func (p *passage) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, max(time.Duration(*p.handler.Timeout), leastPatience))
+}
 
 // passages is what is known of one request. A variable of the request has it.
 type passages struct {
@@ -221,7 +224,7 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 
 // look finds the record of the key, or nil.
 func (p *passage) look(ctx context.Context) (*record, error) {
-	ctx, cancel := context.WithDeadline(ctx, p.deadline)
+	ctx, cancel := p.limit(ctx)
 	defer cancel()
 	return p.handler.records.load(ctx, &p.key, p.handler.keepTime(), time.Now())
 }
@@ -277,7 +280,7 @@ func (p *passage) Request() serializer.Request {
 // nevertheless, and is removed, unless the turn is lost: then it may be that of another process.
 func (p *passage) begin() error {
 	p.asked.State, p.asked.Began = began, time.Now()
-	ctx, cancel := context.WithDeadline(context.Background(), p.deadline)
+	ctx, cancel := p.limit(context.Background())
 	defer cancel()
 	err := p.handler.records.store(ctx, &p.key, &p.asked)
 	if lost := p.turn.Context().Err(); lost != nil {
@@ -331,12 +334,15 @@ func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 // settle stores what becomes of the key.
 func (p *passage) settle(verdict verdict, answer responsebuffer.Answer, err error) {
 	kept := p.asked
+	kept.Ended = time.Now()
 	change := func(ctx context.Context) error { return p.handler.records.store(ctx, &p.key, &kept) }
 	switch verdict {
-	case unknown: // the record says so already
+	case unknown: // the record says so already, but not since when
 		p.logSome("unknown", zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
-		p.count(outcomeFirst)
-		return
+		if p.hasLost() {
+			p.count(outcomeFirst)
+			return
+		}
 	case free:
 		p.finally(func(ctx context.Context) error { return p.handler.records.remove(ctx, &p.key, &kept) })
 		p.count(outcomeFreed)
@@ -350,6 +356,11 @@ func (p *passage) settle(verdict verdict, answer responsebuffer.Answer, err erro
 	}
 	p.finally(change)
 	p.count(outcomeFirst)
+}
+
+// hasLost reports whether another process may have the turn, and so the record, by now.
+func (p *passage) hasLost() bool {
+	return serializer.ReasonOf(context.Cause(p.turn.Context())) == serializer.ReasonLost
 }
 
 // leave hands the turn over. Only the first call has an effect.
