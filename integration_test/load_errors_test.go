@@ -102,6 +102,7 @@ func TestLoadWarnings(t *testing.T) {
 				path {$OTHER}
 				timeout 1m
 				waiting_page
+				keepalive 1m
 			}
 			root {$ROOT}
 			file_server
@@ -120,7 +121,7 @@ func TestLoadWarnings(t *testing.T) {
 				!strings.Contains(e.Text("settings")+e.Text("other_settings"), "concurrency 1, hold_at_least 6s") {
 				t.Errorf("the warning is %v", e)
 			}
-		case strings.Contains(msg, "waiting_page has no timeout"):
+		case strings.Contains(msg, "waiting_page has no timeout"), strings.Contains(msg, "set keepalive to less than timeout"):
 		case strings.Contains(msg, "below a root"):
 			if e["path"] != c.dir || e["root"] != dir {
 				t.Errorf("the warning is %v", e)
@@ -129,7 +130,7 @@ func TestLoadWarnings(t *testing.T) {
 			t.Errorf("an unexpected warning: %v", e)
 		}
 	}
-	if len(texts) != 3 || len(warnings) != 3 {
+	if len(texts) != 4 || len(warnings) != 4 {
 		t.Errorf("%d warnings: %v", len(warnings), texts)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -84,6 +85,11 @@ func (s *Handler) warn(ctx caddy.Context) {
 	if joined := s.prefix.Joined(); joined != "" {
 		log.Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
 			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
+	}
+	if s.KeepAlive != nil && *s.Timeout > 0 && *s.KeepAlive.Interval >= *s.Timeout {
+		log.Warn("no client of a line with keepalive gets a comment: the timeout comes before the first interval has passed; "+
+			"set keepalive to less than timeout", zap.String("prefix", s.Prefix),
+			zap.Duration("keepalive", time.Duration(*s.KeepAlive.Interval)), zap.Duration("timeout", time.Duration(*s.Timeout)))
 	}
 	for _, other := range registered.handlersWhere(s.differsFrom) {
 		log.Warn("two lines of one queue differ in concurrency, hold_at_least or shared_methods; give both the same settings, or one of them another prefix",
