@@ -34,6 +34,10 @@ func echoSite(t *testing.T, servers, site string) *caddy {
 			defer conn.Close()
 			_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Request-Id: theirs\r\n\r\n"))
 			return
+		case "/trailer":
+			w.Header().Set("Trailer", "X-Request-Id")
+		case "/late":
+			w.Header().Set(http.TrailerPrefix+"X-Request-Id", "theirs")
 		case "/none":
 			return
 		}
@@ -177,6 +181,19 @@ func TestHeaderOfEachAnswer(t *testing.T) {
 	}
 	if ids := answer.Header["X-Request-Id"]; len(ids) != 1 || ids[0] == "theirs" {
 		t.Errorf("the final answer has %q", ids)
+	}
+}
+
+// An upstream's trailer brings no other ID. Bug: the client got its IDs there.
+func TestHeaderInTrailer(t *testing.T) {
+	t.Parallel()
+	c := echoSite(t, "", "unique_ids {\nheader X-Request-Id\n}\nPROXY")
+	for _, path := range []string{"/trailer", "/late"} {
+		answer := c.get(path).Want(t, http.StatusOK)
+		own := answer.Header["X-Request-Id"]
+		if ids := answer.Trailer["X-Request-Id"]; len(own) != 1 || len(ids) > 0 && !slices.Equal(ids, own) {
+			t.Errorf("%s: the header has %q, and the trailer %q", path, own, ids)
+		}
 	}
 }
 

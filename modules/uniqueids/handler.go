@@ -138,7 +138,7 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	u.setRequest(ids, r)
 	response := &response{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, handler: u, ids: ids}
 	err := ids.name(next.ServeHTTP(response, r))
-	response.setFields()
+	response.end()
 	return err
 }
 

@@ -151,6 +151,16 @@ func (w *response) setFields() {
 	}
 }
 
+// end comes after the next handlers. What they have added since the head becomes trailers, which
+// some clients merge with the header.
+func (w *response) end() {
+	w.done = false
+	w.setFields()
+	for i := range w.handler.Headers {
+		w.Header().Del(http.TrailerPrefix + w.handler.Headers[i].Field)
+	}
+}
+
 // WriteHeader implements [http.ResponseWriter].
 func (w *response) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
