@@ -119,6 +119,19 @@ func (e *Engine) admitLocked(q *ticketQueue) (granted *Ticket) {
 	return granted
 }
 
+// SetLimit changes the Limit of the exclusive tickets that this process has in a queue, because
+// its program lets more or fewer in from now on. Nobody is sent out. A larger limit has no effect
+// on these tickets while other processes have some in the queue, and with a store of leases no
+// limit has.
+func (e *Engine) SetLimit(queue string, limit int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[queue]; q != nil && e.lease == nil {
+		q.SetLimit(limit)
+		e.advanceLocked(q)
+	}
+}
+
 // grantLocked gives the caller of a local ticket its turn, perhaps once it has a slot.
 func (e *Engine) grantLocked(t *Ticket) {
 	t.state = inside

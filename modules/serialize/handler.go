@@ -296,6 +296,7 @@ func (s *Handler) Cleanup() error {
 		registered.forgetPrefix(s.Prefix)
 		s.engine.Reject()
 	default:
+		s.passConcurrency()
 		s.warnLeftOut()
 		s.engine.Retire()
 	}

@@ -88,6 +88,27 @@ func (s *Handler) checkVisitOfOthers() error {
 	return nil
 }
 
+// passConcurrency gives the tickets of a line that ends the concurrency of the line that follows
+// it. A visit may go on for long, and others wait for its place.
+func (s *Handler) passConcurrency() {
+	if s.Visit == nil || s.DryRun {
+		return
+	}
+	follows := func(other *Handler) bool {
+		return other.engine.Shared == s.engine.Shared && other.Prefix == s.Prefix && other.Visit != nil && !other.DryRun
+	}
+	concurrency := 0
+	for _, other := range registered.handlersWhere(follows) {
+		concurrency = min(cmp.Or(concurrency, other.Concurrency), other.Concurrency)
+	}
+	if concurrency == 0 || concurrency == s.Concurrency {
+		return
+	}
+	for _, state := range s.engine.Known(s.prefix.CanBe) {
+		s.engine.SetLimit(state.Prefix, concurrency)
+	}
+}
+
 // visits are the settings for the tickets of browsers; nil without visits.
 func (s *Handler) visits() *waitingpage.Visits {
 	if s.Visit == nil || s.DryRun {

@@ -74,6 +74,7 @@ func (s *shop) load(places int) {
 	if err := h.Provision(ctx); err != nil {
 		s.Fatal(err)
 	}
+	h.before = ctx // it is the active one, until its Cleanup
 	h.report.Logger = zap.NewNop()
 	s.Cleanup(cancel)
 	if before := s.current.Swap(h); before != nil {
@@ -333,7 +334,7 @@ func (s *shop) operate(ctx context.Context, places int) {
 		h := s.current.Load()
 		switch step % 4 {
 		case 0:
-			s.load(places)
+			s.load(places * (1 + step/4%3) / 3)
 		case 1:
 			_ = h.engine.Pause(ctx, s.Name(), time.Now().Add(100*time.Millisecond))
 		case 2:
@@ -346,8 +347,8 @@ func (s *shop) operate(ctx context.Context, places int) {
 func (s *shop) evict(ctx context.Context, most int) (tickets int) {
 	h := s.current.Load()
 	for _, q := range h.engine.Known(func(name string) bool { return name == s.Name() }) {
-		if q.Inside > q.Limit {
-			s.Errorf("the list has %d inside; expected %d at most", q.Inside, q.Limit)
+		if most := max(*visitPlaces, q.Limit); q.Inside > most {
+			s.Errorf("the list has %d inside; expected %d at most", q.Inside, most)
 		}
 		for _, t := range q.Tickets[:min(len(q.Tickets), most)] {
 			token, _ := strconv.ParseUint(t.Token, 10, 64)

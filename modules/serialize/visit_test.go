@@ -110,6 +110,31 @@ func TestReloadKeepsVisits(t *testing.T) {
 	s.inside(0)
 }
 
+// A reload that changes concurrency reaches the visits and the browsers in line: the next one
+// enters at once, or when as few are inside.
+func TestReloadChangesPlaces(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	ctx := t.Context()
+	browsers := []*browser{s.newBrowser(), s.newBrowser(), s.newBrowser(), s.newBrowser()}
+	for _, b := range browsers {
+		b.opens(ctx, "/")
+		b.opens(ctx, "/")
+	}
+	s.inside(1)
+	s.load(3)
+	s.inside(3)
+	for _, b := range browsers[:3] {
+		b.enters(ctx, "/").want(s, "200")
+	}
+	s.load(2)
+	browsers[0].does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
+	browsers[3].opens(ctx, "/").want(s, "page")
+	s.inside(2)
+	browsers[1].does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
+	browsers[3].enters(ctx, "/").want(s, "200")
+	s.inside(2)
+}
+
 // An eviction cancels all requests of a visit.
 func TestEvictionCancelsAVisit(t *testing.T) {
 	s := newShop(t, 1, time.Hour)

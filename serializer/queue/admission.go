@@ -99,6 +99,27 @@ func (q *Queue[E]) withdraw() {
 	q.inside, q.readers, q.room = 0, 0, 0
 }
 
+// SetLimit changes the Limit of the local tickets that are exclusive. It never makes it larger
+// while there are remote tickets: their processes count by the limit that they have seen. Nobody
+// is sent out; the caller admits those who may enter now.
+func (q *Queue[E]) SetLimit(limit int) {
+	for e := range q.All() {
+		i := e.item()
+		if !e.Local() || i.Rule.Shared {
+			continue
+		}
+		if q.HasRemote() {
+			i.Rule.Limit = min(limit, i.Rule.Capacity())
+		} else {
+			i.Rule.Limit = limit
+		}
+	}
+	q.room = 0
+	for e := q.first; e != q.border; e = e.item().next {
+		q.room = Narrower(q.room, e.item().Rule.Capacity())
+	}
+}
+
 // widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
 // the first one has the same.
 func (q *Queue[E]) widen(left int) {

@@ -38,7 +38,8 @@ type Element[E any] interface {
 // Item makes the struct that embeds it an element of a [Queue], but of only one at a
 // time.
 type Item[E any] struct {
-	// Rule is the rule of the ticket. It is set before [Queue.Insert] and does not change.
+	// Rule is the rule of the ticket. It is set before [Queue.Insert]. Only [Queue.SetLimit]
+	// changes it.
 	Rule Rule
 
 	// MaxWaiting is how many may wait from this ticket, included, to the end of

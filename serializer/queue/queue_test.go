@@ -118,7 +118,7 @@ func TestQueueAgainstModel(t *testing.T) {
 		var q Queue[*ticket]
 		var model []*ticket
 		for step := range 100 {
-			switch n := r.IntN(5); {
+			switch n := r.IntN(6); {
 			case n < 2:
 				e := &ticket{number: r.IntN(1000)*1000 + step, local: r.IntN(2) == 0}
 				e.Rule = Rule{Shared: r.IntN(3) == 0, Limit: r.IntN(4)}
@@ -134,6 +134,8 @@ func TestQueueAgainstModel(t *testing.T) {
 				model = slices.Delete(model, i, i+1)
 			case n == 4:
 				q.SetPaused(!q.Paused() && r.IntN(3) == 0)
+			case n == 5:
+				q.SetLimit(1 + r.IntN(4))
 			}
 			for e := q.Admit(); e != nil; e = q.Admit() {
 				checkEntry(t, e)
@@ -142,6 +144,36 @@ func TestQueueAgainstModel(t *testing.T) {
 			if t.Failed() {
 				return
 			}
+		}
+	}
+}
+
+// A changed limit reaches the tickets that are there. It grows only while all are local.
+func TestSetLimit(t *testing.T) {
+	for _, c := range []struct {
+		remote        bool // the last of five
+		limit, inside int  // once as many have left as had to
+	}{
+		{false, 4, 4}, {false, 1, 1}, {false, 2, 2}, {true, 4, 2}, {true, 1, 1},
+	} {
+		var q Queue[*ticket]
+		for i := range 5 {
+			q.Insert(&ticket{Item: Item[*ticket]{Rule: Rule{Limit: 2}}, number: i, local: i < 4 || !c.remote})
+		}
+		admit := func() {
+			for q.Admit() != nil {
+			}
+		}
+		admit()
+		q.SetLimit(c.limit)
+		if admit(); q.inside != max(c.inside, 2) {
+			t.Errorf("%+v: %d inside after the change", c, q.inside)
+		}
+		for q.inside >= c.inside {
+			q.Remove(q.first)
+		}
+		if admit(); q.inside != min(q.Len(), c.inside) {
+			t.Errorf("%+v: %d inside of %d once some have left", c, q.inside, q.Len())
 		}
 	}
 }
