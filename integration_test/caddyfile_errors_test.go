@@ -114,7 +114,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `waiting_page 5s`, `waiting_page: unexpected argument "5s"; expected a block`},
 		{"serialize", "waiting_page {\nfile\n}", `file: no value; expected the path of a page`},
 		{"serialize", "waiting_page {\nhold 500ms\n}", `hold 500ms: expected a duration of 1s or more, such as 60s`},
-		{"serialize", "waiting_page {\nbefore 5s\n}", `waiting_page: unknown subdirective "before"; expected one of after, hold, file, status`},
+		{"serialize", "waiting_page {\nbefore 5s\n}", `waiting_page: unknown subdirective "before"; expected one of after, hold, file, status, json`},
 		{"serialize", "waiting_page {\nstatus 404\n}", `status 404: expected 200, 202, 429 or 503`},
 		{"serialize", `when_full drop_oldest`, `when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins`},
 		{"serialize", "when_full drop_all\nqueue_length 1", `when_full "drop_all": expected drop_newest or drop_oldest`},

@@ -85,7 +85,7 @@ func checkKeepAliveBuffer(k *KeepAlive, buffer *directive.Size) error {
 // that gets the waiting page does not, and neither does one that opens a WebSocket.
 func (s *Handler) streams(r *http.Request) bool {
 	if s.KeepAlive == nil || r.Method == http.MethodHead || r.Method == http.MethodConnect || !r.ProtoAtLeast(1, 1) ||
-		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.WaitingPage != nil && waitingpage.Serves(r) {
+		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.WaitingPage != nil && s.WaitingPage.page.Serves(r) {
 		return false
 	}
 	if waitingpage.Accepts(r.Header, eventstream.MediaType) {

@@ -125,7 +125,7 @@ func (p *passage) joinVisit(w http.ResponseWriter, r *http.Request) (err error) 
 	if visits == nil {
 		return nil
 	}
-	p.visit, err = registered.browsers.Visit(w, r, s.engine.Space, p.about.Queue, visits, p.revoke)
+	p.visit, err = registered.browsers.Visit(w, r, s.engine.Space, p.about.Queue, s.WaitingPage.page, visits, p.revoke)
 	return err
 }
 
@@ -196,7 +196,7 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 func (p *passage) isOfBrowser(r *http.Request) bool {
 	s := p.handler
 	return s.WaitingPage != nil &&
-		(waitingpage.Serves(r) || s.visits() != nil && registered.browsers.Knows(r, s.engine.Space, p.about.Queue))
+		(s.WaitingPage.page.Serves(r) || s.visits() != nil && registered.browsers.Knows(r, s.engine.Space, p.about.Queue))
 }
 
 // kept is how much is kept of the response. A visit's turn goes on, so nothing is gained by that.

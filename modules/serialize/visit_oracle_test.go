@@ -66,7 +66,7 @@ func newShop(t *testing.T, places int, idle time.Duration) *shop {
 func (s *shop) load(places int) {
 	s.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
-	page := &WaitingPage{After: new(caddy.Duration), Hold: new(caddy.Duration(3 * time.Second))}
+	page := &WaitingPage{JSON: true, After: new(caddy.Duration), Hold: new(caddy.Duration(3 * time.Second))}
 	h := &Handler{
 		Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "memory"}`), Timeout: new(caddy.Duration), WaitingPage: page,
 		Concurrency: places, Visit: &Visit{Idle: caddy.Duration(s.idle), Longest: caddy.Duration(20 * s.idle)},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -133,6 +134,48 @@ func TestReloadChangesPlaces(t *testing.T) {
 	browsers[1].does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
 	browsers[3].enters(ctx, "/").want(s, "200")
 	s.inside(2)
+}
+
+// A program that accepts JSON alone keeps its place by the cookie, sees it shrink, and has a visit.
+// What scripts of pages send gets no place.
+func TestProgramKeepsAPlace(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	ctx := t.Context()
+	inside, ahead, program := s.newBrowser(), s.newBrowser(), s.newBrowser()
+	for _, b := range []*browser{inside, inside, ahead, ahead} {
+		b.opens(ctx, "/")
+	}
+	asks := func(text string) {
+		t.Helper()
+		a := program.does(ctx, "GET", "/", "Accept", "application/json").want(s, "503")
+		if a.text != text || a.Header.Get("Retry-After") == "" || a.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("answer %v %s; expected %s", a.Header, a.text, text)
+		}
+	}
+	place := `{"place":%d,"wait_seconds":null,"paused":false,"opens":null}`
+	for range 2 {
+		asks(fmt.Sprintf(place, 2))
+	}
+	if _, waiting := s.current.Load().engine.Count(s.Name()); waiting != 2 {
+		t.Errorf("%d wait; expected 2", waiting)
+	}
+	inside.does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
+	ahead.enters(ctx, "/").want(s, "200")
+	wait.Until(t, "the place shrinks", func() bool { // readings of the queue may be shared
+		return program.does(ctx, "GET", "/", "Accept", "application/json").text == fmt.Sprintf(place, 1)
+	})
+	ahead.does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
+	wait.Until(t, "the program is served", func() bool {
+		return program.does(ctx, "GET", "/", "Accept", "application/json").word == "200"
+	})
+	program.does(ctx, "POST", "/order").want(s, "200")
+	for _, accept := range []string{"application/json, text/plain, */*", "*/*", "application/json, text/javascript, */*; q=0.01"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("Accept", accept)
+		if s.current.Load().WaitingPage.page.Serves(r) {
+			t.Errorf("a script with Accept %s takes a place", accept)
+		}
+	}
 }
 
 // An eviction cancels all requests of a visit.

@@ -35,6 +35,10 @@ type WaitingPage struct {
 	// The HTTP status of the page: 200, 202, 429 or 503. 0 means the default. Default: 503.
 	Status int `json:"status,omitempty"`
 
+	// Lets programs keep a place, too: a GET that accepts `application/json` and nothing else gets
+	// its place as JSON, and a cookie, which it sends when it asks again. Default: false.
+	JSON bool `json:"json,omitempty"`
+
 	page *waitingpage.Page
 }
 
@@ -61,7 +65,7 @@ func (p *WaitingPage) provision(visits bool) (err error) {
 	p.Status = cmp.Or(p.Status, http.StatusServiceUnavailable)
 	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status))
 	if err == nil {
-		p.page, err = waitingpage.Load(p.File, p.Status, after, hold)
+		p.page, err = waitingpage.Load(p.File, p.Status, p.JSON, after, hold)
 	}
 	return err
 }
@@ -83,6 +87,10 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 			err = directive.In(d, checkPageStatus(p.Status))
 		}
 		return err
+	}),
+	directive.On("json", func(p *WaitingPage, d *caddyfile.Dispenser) error {
+		p.JSON = true
+		return directive.Flag(d)
 	}),
 }
 

@@ -103,8 +103,8 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engi
 		b.endCookies(w, r)
 		return nil, nil, answerPlace(w, r, k)
 	}
-	n.shown = n.Visits == nil || Serves(r)
-	patience := n.patience(k)
+	n.shown = n.Visits == nil || n.Page.Serves(r)
+	patience := n.patience(r, k)
 	turn, err := t.claim(n)
 	lost := errors.Is(err, errAway)
 	switch {
@@ -141,11 +141,11 @@ const forEver time.Duration = math.MaxInt64
 // patience is for how long a request waits with an open connection before it gets the page. Where
 // turns are visits, a browser without a cookie gets the page at once: it could not have a visit.
 // A request that is no navigation never gets it.
-func (n *Navigation) patience(k known) time.Duration {
+func (n *Navigation) patience(r *http.Request, k known) time.Duration {
 	switch {
 	case !n.shown:
 		return forEver
-	case n.Visits != nil && k.id == "":
+	case n.Visits != nil && k.id == "" || n.Page.isJSON(r):
 		return 0
 	}
 	return n.Page.after
@@ -217,16 +217,19 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
 }
 
-// send answers with the page.
+// send answers with the page, or a program with its place.
 func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k known, place Place, lost bool) error {
+	if k.id == "" {
+		t.setCookie(w, r)
+	}
+	if n.Page.isJSON(r) {
+		return n.sendPlace(w, place)
+	}
 	data := Data{Place: place, Lost: lost, Refresh: int(refreshTime.Seconds())}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
 	text, err := n.Page.render(data)
 	if err != nil {
 		return err
-	}
-	if k.id == "" {
-		t.setCookie(w, r)
 	}
 	h := w.Header()
 	h.Set("Content-Language", data.Lang)

@@ -59,12 +59,14 @@ var Policy = sync.OnceValue(func() string {
 type Page struct {
 	template    *template.Template
 	status      int
+	json        bool // for programs, too
 	after, hold time.Duration
 }
 
 // Load loads a page, and fills it in to see that it can be. No file means the built-in page.
-// Browsers get it after a time, with a status, and places are kept for hold.
-func Load(file string, status int, after, hold time.Duration) (*Page, error) {
+// Browsers get it after a time, with a status, and places are kept for hold. With json, programs
+// get their place, too.
+func Load(file string, status int, json bool, after, hold time.Duration) (*Page, error) {
 	text := waitingHTML
 	if file != "" {
 		path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
@@ -81,7 +83,7 @@ func Load(file string, status int, after, hold time.Duration) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("file %s: parsing the page: %w", file, err)
 	}
-	page := &Page{parsed, status, after, hold}
+	page := &Page{parsed, status, json, after, hold}
 	name, texts := Texts(nil)
 	for number := range 3 {
 		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: name, Text: texts}); err != nil {

@@ -61,8 +61,9 @@ func (n *Navigation) newID() string {
 
 // Visit returns a request's part in the visit of its browser. It is nil if the browser has
 // none. Then the error is a refusal if it had one, and the request is no navigation.
+// The page says which requests are navigations.
 // Revoke is called when the visit is taken back, as [serializer.Arrival.Revoke].
-func (b *Book) Visit(w http.ResponseWriter, r *http.Request, space, queue string, visits *Visits, revoke func(error)) (*Part, error) {
+func (b *Book) Visit(w http.ResponseWriter, r *http.Request, space, queue string, page *Page, visits *Visits, revoke func(error)) (*Part, error) {
 	k := b.find(r, space, queue)
 	if r.Header.Get(askHeader) != "" {
 		return nil, nil
@@ -71,7 +72,7 @@ func (b *Book) Visit(w http.ResponseWriter, r *http.Request, space, queue string
 		k.ticket.setVisitCookie(w, r, k)
 		return p, nil
 	}
-	if k.visited && !Serves(r) {
+	if k.visited && !page.Serves(r) {
 		return nil, visitEnded(queue)
 	}
 	return nil, nil

@@ -266,7 +266,7 @@ func TestCookieOfAnEndedVisit(t *testing.T) {
 			r.AddCookie(&http.Cookie{Name: cookieName(r, id), Value: value})
 			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
 			TakeCookies(r, r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any))
-			return q.Visit(w, r, "", "a", &visits, func(error) {})
+			return q.Visit(w, r, "", "a", new(Page), &visits, func(error) {})
 		}
 		for _, test := range []struct {
 			method, value string
