@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http/httptrace"
 	"net/textproto"
+	"strings"
 	"sync/atomic"
 )
 
@@ -15,6 +16,7 @@ type attempts struct {
 	wanted atomic.Bool // a connection was asked for
 	sent   atomic.Bool // at least a part of the request may have been sent
 	open   atomic.Bool // and no answer has come since
+	shared atomic.Bool // its connection speaks HTTP/2, so other requests use it, too
 	cut    func(cause error)
 }
 
@@ -28,11 +30,18 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			a.wanted.Store(true)
 			if a.open.Load() {
 				a.cut(errSentOnce)
+			} else {
+				a.shared.Store(false)
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			if a.open.Load() && !isHTTP2(info) { // whose connections are shared; it repeats only what was not processed
+			if a.open.Load() && !a.shared.Load() && !isHTTP2(info) { // which repeats only what was not processed
 				_ = info.Conn.Close()
+			}
+		},
+		WroteHeaderField: func(name string, _ []string) {
+			if strings.HasPrefix(name, ":") { // only HTTP/2 has such fields; without TLS, nothing else tells
+				a.shared.Store(true)
 			}
 		},
 		WroteHeaders:         func() { a.sent.Store(true); a.open.Store(true) },
