@@ -146,9 +146,12 @@ func TestAdminRefusesNonsense(t *testing.T) {
 		{"POST", "QUEUE/pause?for=soon", 400, "expected a duration"},
 		{"POST", "QUEUE/pause?for=1ns", 400, "expected a duration"},
 		{"POST", "QUEUE/pause?for=0.1ns", 400, "expected a duration"}, // bug: it was 0, and lasted until a resume
-		{"POST", "QUEUE/pause?fro=0", 400, "pause has only the parameters [for], each once"},
-		{"POST", "QUEUE/pause?for=10m&for=0", 400, "pause has only the parameters [for], each once"}, // bug: the first one counted
-		{"POST", "QUEUE/pause?for=10m;for=0", 400, "pause has only the parameters [for], each once"},
+		{"POST", "QUEUE/pause?until=tomorrow", 400, "expected a moment to come"},
+		{"POST", "QUEUE/pause?until=2026-01-01T00:00:00Z", 400, "expected a moment to come"},
+		{"POST", "QUEUE/pause?for=10m&until=2999-01-01T00:00:00Z", 400, "no for beside it"},
+		{"POST", "QUEUE/pause?fro=0", 400, "pause has only the parameters [for until], each once"},
+		{"POST", "QUEUE/pause?for=10m&for=0", 400, "pause has only the parameters [for until], each once"}, // bug: the first one counted
+		{"POST", "QUEUE/pause?for=10m;for=0", 400, "pause has only the parameters [for until], each once"},
 		{"POST", "QUEUE/resume?for=1m", 400, "resume has only the parameters []"},
 		{"POST", "QUEUEb_/pause", 404, "no such queue"},
 		{"POST", "QUEUE%7Bquery.a%7D/pause", 404, "no such queue"},

@@ -21,7 +21,7 @@ func TestManPages(t *testing.T) {
 		"caddy-serialize":        `caddy serialize queues|evict|pause|resume [flags]`,
 		"caddy-serialize-queues": `caddy serialize queues [--prefix P] [--json] [flags]`,
 		"caddy-serialize-evict":  `caddy serialize evict --prefix P [--force] TOKEN [flags]`,
-		"caddy-serialize-pause":  `caddy serialize pause --prefix P [--for 10m] [--wait] [flags]`,
+		"caddy-serialize-pause":  `caddy serialize pause --prefix P [--for 10m | --until T] [--wait] [flags]`,
 		"caddy-serialize-resume": `caddy serialize resume --prefix P [flags]`,
 		"caddy-ids":              `caddy ids new|decode [flags]`,
 		"caddy-ids-new":          `caddy ids new [--scheme `,

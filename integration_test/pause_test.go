@@ -228,6 +228,7 @@ func TestPauseCommands(t *testing.T) {
 	c.wantCommand(0, "waiting 0, paused until ", "queues")
 	c.wantCommand(0, `"paused_until": "`, "queues", "--json")
 	c.wantCommand(0, "a_ in "+c.dir+": resumed\n", "resume", "--prefix", "a_")
+	c.wantCommand(0, "a_ in "+c.dir+": paused until 2999-12-24 ", "pause", "--prefix", "a_", "--until", "2999-12-24T10:00:00+01:00")
 	c.wantCommand(5, "the pause has ended", "pause", "--prefix", "a_", "--for", "300ms", "--wait")
 	c.release(holder)
 }

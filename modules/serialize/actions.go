@@ -30,7 +30,7 @@ type action struct {
 
 var actions = map[string]action{
 	"evict":  {[]string{"token", "careful"}, evict},
-	"pause":  {[]string{"for"}, pause},
+	"pause":  {[]string{"for", "until"}, pause},
 	"resume": {nil, resume},
 }
 
@@ -169,15 +169,30 @@ const shortestPause = 10 * time.Millisecond
 
 // pause pauses queues for a while; 0 is until they are resumed.
 func pause(ctx context.Context, queue string, query url.Values) (answer any, err error) {
-	text, until := cmp.Or(query.Get("for"), queueview.DefaultPause), time.Time{}
+	until, err := pauseEnd(query)
+	if err != nil {
+		return nil, adminError(http.StatusBadRequest, err)
+	}
+	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Pause(ctx, name, until) })
+}
+
+// pauseEnd is when a pause is to end; zero means when it is resumed.
+func pauseEnd(query url.Values) (until time.Time, err error) {
+	if text := query.Get("until"); text != "" {
+		if until, err = time.Parse(time.RFC3339, text); err != nil || time.Until(until) < shortestPause || query.Has("for") {
+			return until, fmt.Errorf("until %q: expected a moment to come, such as 2026-12-24T10:00:00+01:00, and no for beside it", text)
+		}
+		return until, nil
+	}
+	text := cmp.Or(query.Get("for"), queueview.DefaultPause)
 	length, err := caddy.ParseDuration(text)
 	if err != nil || length < shortestPause && (length != 0 || strings.ContainsAny(text, "123456789")) { // 0.1ns is 0, too
-		return nil, adminError(http.StatusBadRequest, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text))
+		return until, fmt.Errorf("for %q: expected a duration such as 10m, or 0 until it is resumed", text)
 	}
 	if length > 0 {
 		until = time.Now().Add(length)
 	}
-	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Pause(ctx, name, until) })
+	return until, nil
 }
 
 // resume ends the pauses of queues.

@@ -57,7 +57,8 @@ func exitCode(err error) int {
 type run struct {
 	*cobra.Command
 	address, config, adapter string
-	path, prefix, length     string
+	path, prefix             string
+	length, until            string
 	json, force, wait        bool
 }
 
@@ -106,16 +107,19 @@ waiting request is refused, with the reason "evicted". A request inside is
 cancelled, and the next one enters when its handlers have returned.`,
 	}).Flags().BoolVarP(&r.force, "force", "f", false, "Evict a request that is inside without asking")
 
-	flags = add(pause, &cobra.Command{
-		Use:   "pause --prefix P [--for 10m] [--wait]",
+	pauses := add(pause, &cobra.Command{
+		Use:   "pause --prefix P [--for 10m | --until T] [--wait]",
 		Short: "Pauses a queue",
 		Long: `
 Pauses a queue, in all processes. No request enters. Requests inside finish.
 Waiting requests keep their places, and their timeouts keep running.`,
 		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
   caddy serialize pause --prefix "user_*" --for 0`,
-	}).Flags()
+	})
+	flags = pauses.Flags()
 	flags.StringVar(&r.length, "for", queueview.DefaultPause, "How long the pause lasts; 0 means until it is resumed")
+	flags.StringVar(&r.until, "until", "", "When the pause ends, such as 2026-12-24T10:00:00+01:00 (RFC 3339), in place of --for")
+	pauses.MarkFlagsMutuallyExclusive("for", "until")
 	flags.BoolVar(&r.wait, "wait", false, "Wait until no request has been inside for half a second")
 
 	add(resume, &cobra.Command{
@@ -205,7 +209,11 @@ func (r *run) confirmed(why error) bool {
 
 func pause(r *run, _ []string) error {
 	var changed []queueview.Paused
-	err := r.act(http.MethodPost, "pause?for="+url.QueryEscape(r.length), &changed)
+	query := url.Values{"for": {r.length}}
+	if r.until != "" {
+		query = url.Values{"until": {r.until}}
+	}
+	err := r.act(http.MethodPost, "pause?"+query.Encode(), &changed)
 	for _, q := range changed {
 		text := "the pause has ended"
 		if q.PausedUntil != nil {
