@@ -18,7 +18,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		says      string
 	}{
 		{"serialize", `buffer 64KiB 2TiB`, `buffer: size "2TiB": expected a number of bytes up to 1TiB, such as 64KiB`},
-		{"serialize", `buffer 64KiB off`, `buffer_disk -1: expected a size from 0 to 1TiB, such as 256MiB`},
+		{"serialize", `buffer 64KiB off`, `buffer_disk off: expected a size from 0 to 1TiB, such as 256MiB`},
 		{"serialize", `buffer 64 KiB 1MiB`, `buffer: found 3 values; expected a size such as 64KiB, and perhaps one on disk such as 256MiB, or off`},
 		{"serialize", `buffer`, `buffer: found 0 values; expected a size such as 64KiB, and perhaps one on disk such as 256MiB, or off`},
 		{"serialize", `buffer 2GiB`, `buffer 2147483648: expected a size from 0 to 1GiB, such as 64KiB, or off, which is -1 in JSON`},
@@ -69,7 +69,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `prefix .orderly-a`, `prefix ".orderly-a": names that start with .orderly- are the queue's own files`},
 		{"serialize", `prefix a/b_`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 		{"serialize", `queue_length 1 2`, `queue_length: unexpected "2" after "1"; expected a whole number, 0 or more`},
-		{"serialize", `response_buffer off`, `response_buffer -1: expected a size from 0 to 1GiB, such as 256KiB`},
+		{"serialize", `response_buffer off`, `response_buffer off: expected a size from 0 to 1GiB, such as 256KiB`},
 		{"", `serialize shop_ now`, `serialize: unexpected argument "now"; expected a block`},
 		{"", `serialize shop_ @api`, `serialize: unexpected argument "@api"; expected a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
 		{"", `serialize shop_/{host}`, `serialize: unexpected argument "shop_/{http.request.host}"; expected off, a prefix without / and *, or a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},

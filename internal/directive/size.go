@@ -3,6 +3,7 @@ package directive
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/dustin/go-humanize"
@@ -14,6 +15,14 @@ type Size int64
 
 // Off is the size of what does not exist: a buffer that is off streams.
 const Off Size = -1
+
+// String is the size as a Caddyfile has it, in bytes.
+func (s Size) String() string {
+	if s == Off {
+		return "off"
+	}
+	return strconv.FormatInt(int64(s), 10)
+}
 
 // maxSize is the greatest size of all.
 const maxSize = 1 << 40
@@ -66,7 +75,7 @@ func Sizes(d *caddyfile.Dispenser, expected string, sizes ...**Size) error {
 // CheckSize returns an error for a size outside of a range, if it is there.
 func CheckSize(name string, size *Size, least, most Size, expected string) error {
 	if size != nil && (*size < least || *size > most) {
-		return fmt.Errorf("%s %d: expected a size %s", name, *size, expected)
+		return fmt.Errorf("%s %s: expected a size %s", name, *size, expected)
 	}
 	return nil
 }

@@ -141,7 +141,7 @@ func TestLoadErrors(t *testing.T) {
 	for _, c := range []struct{ options, says string }{
 		{"", "scope: missing; expected whose keys these are"},
 		{`scope ""`, "scope: empty"},
-		{"scope none\nbuffer off", "line 5: buffer -1: expected a size from 0 to 1GiB"},
+		{"scope none\nbuffer off", "line 5: buffer off: expected a size from 0 to 1GiB"},
 		{"scope none\nkeep 8d", "line 5: keep 192h0m0s: expected a duration of at most 7d"},
 		{"scope none\nkeep 0", "line 5: keep 0s: expected a duration of 1s or more"},
 		{"scope none\nmethods P!", `line 5: methods: "P!" is not a request method`},
