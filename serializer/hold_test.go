@@ -100,7 +100,8 @@ func TestReenter(t *testing.T) {
 			if got := heldUntil(); !got.Equal(until) {
 				t.Errorf("held until %v; expected %v", got, until)
 			}
-			if !turn.Reenter() || !turn.Reenter() || !heldUntil().IsZero() {
+			first, again := turn.Reenter(), turn.Reenter()
+			if !first || !again || !heldUntil().IsZero() {
 				t.Error("it cannot be entered again, or is held")
 			}
 		}

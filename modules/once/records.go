@@ -76,7 +76,7 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 		}
 		found, err := k.open(sealed)
 		if err != nil {
-			return &record{damaged: true}, nil
+			return &record{damaged: true}, nil //nolint:nilerr // it is an outcome of its own
 		}
 		if found.isOver(keep, now) {
 			return nil, nil

@@ -18,12 +18,13 @@ import (
 // maxHold is a year: a longer hold_at_least is a mistake.
 const maxHold = 365 * 24 * time.Hour
 
-// holdAtLeast is the setting of how long a turn lasts at least. 0 takes back what a snippet has set.
+// holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
+// not 0, which would say nothing.
 func holdAtLeast() setting {
 	return setting{
 		name: "hold_at_least", syntax: "<duration>", usual: "0",
 		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
-			s.HoldAtLeast, err = directive.Duration(d, 0)
+			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
 			return err
 		},
 		check: func(s *Handler) error {

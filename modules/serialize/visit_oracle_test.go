@@ -157,7 +157,6 @@ func (s *shop) mostInside() (most int) {
 type browser struct {
 	shop   *shop
 	client *http.Client
-	last   string // token of the last answer
 }
 
 func (s *shop) newBrowser() *browser {
