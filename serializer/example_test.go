@@ -10,38 +10,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
-// Two callers need exclusive access to something. The second one enters when the first one
-// has left.
-func Example() {
-	ctx := context.Background()
-	engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
-	defer engine.Close()
-
-	first, err := engine.Enter(ctx, serializer.Arrival{Queue: "ledger"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		second, err := engine.Enter(ctx, serializer.Arrival{Queue: "ledger", Timeout: time.Minute})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		defer second.Leave()
-		fmt.Println("the second is inside, with a greater token:", second.Token() > first.Token())
-	}()
-	fmt.Println("the first is inside")
-	first.Leave()
-	<-done
-
-	// Output:
-	// the first is inside
-	// the second is inside, with a greater token: true
-}
-
 // A job that must not overlap with itself: it gives up if it has to wait for too long. With
 // a store of lock files, that holds for all processes of the machine.
 func ExampleEngine_Enter() {

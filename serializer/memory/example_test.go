@@ -18,13 +18,7 @@ func Example() {
 	var done sync.WaitGroup
 	for range 10 {
 		done.Go(func() {
-			err := engine.Do(context.Background(), three, func(context.Context) error {
-				if inside, _ := engine.Count("resize"); inside > 3 {
-					return fmt.Errorf("%d are inside", inside)
-				}
-				return nil
-			})
-			if err != nil {
+			if err := engine.Do(context.Background(), three, func(context.Context) error { return nil }); err != nil {
 				log.Print(err)
 			}
 		})
