@@ -64,6 +64,9 @@ func TestRecordsInFiles(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	c := newSite(t, "once {\nscope private-scope\nkey {http.request.uri.query.key}\n}\nreverse_proxy "+s.addr)
+	if !strings.Contains(c.Log.String(), "the scope has no placeholder") {
+		t.Error("nothing warns of a scope that all clients share")
+	}
 	for i, damage := range []func([]byte) []byte{
 		func([]byte) []byte { return nil },
 		func(b []byte) []byte { return b[:len(b)-1] },

@@ -116,6 +116,7 @@ func (h *Handler) Provision(ctx caddy.Context) (err error) {
 	h.log, h.id, h.before = ctx.Logger(), ctx.Done(), caddy.ActiveContext().Context
 	h.throttle = new(throttle.Throttle[string])
 	h.warnOfSetCookie()
+	h.warnOfScope()
 	module, err := engines.Load(ctx, h, h.EngineRaw)
 	if err != nil {
 		return fmt.Errorf("once: %w", err)

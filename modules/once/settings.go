@@ -166,6 +166,14 @@ func checkScope(scope string) error {
 	return nil
 }
 
+// warnOfScope warns of a scope without a placeholder: its braces may be missing, and then all
+// clients share their keys, and get each other's answers.
+func (h *Handler) warnOfScope() {
+	if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") {
+		h.log.Warn("the scope has no placeholder, so all clients share their keys; write one such as {http.auth.user.id}, or none")
+	}
+}
+
 func checkMethods(methods []string) error { return directive.CheckMethods("methods", methods) }
 
 func checkKeep(keep time.Duration) error {
