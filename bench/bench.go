@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -70,11 +71,6 @@ func (b *bench) alternate(ctx context.Context, rounds int, trials []trial) error
 	for round := range rounds {
 		for i := range trials {
 			t := trials[(i+round)%len(trials)]
-			others, err := busy()
-			if err != nil {
-				return err
-			}
-			b.set.Others = append(b.set.Others, others)
 			values, err := t.measure(ctx)
 			if errors.Is(err, server.ErrMissing) {
 				say("LEFT OUT %s: %v", t.Who, err)
@@ -90,32 +86,6 @@ func (b *bench) alternate(ctx context.Context, rounds int, trials []trial) error
 	return nil
 }
 
-// busy is how much of the machine is used, in percent, while nothing of ours works: by
-// other programs.
-func busy() (float64, error) {
-	usedBefore, allBefore, err := processors()
-	if err != nil {
-		return 0, err
-	}
-	time.Sleep(150 * time.Millisecond)
-	used, all, err := processors()
-	return 100 * (used - usedBefore) / max(all-allBefore, 1), err
-}
-
-// processors is the time that all processors have worked and existed, in ticks.
-func processors() (used, all float64, err error) {
-	text, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, 0, fmt.Errorf("reading the processors' time: %w", err)
-	}
-	var user, nice, system, idle, iowait, irq, softirq, steal float64
-	if _, err := fmt.Sscan(strings.TrimPrefix(string(text), "cpu"), &user, &nice, &system, &idle, &iowait, &irq, &softirq, &steal); err != nil {
-		return 0, 0, fmt.Errorf("reading the processors' time: %w", err)
-	}
-	used = user + nice + system + irq + softirq + steal
-	return used, used + idle + iowait, nil
-}
-
 // buildCaddy builds Caddy with the plugin from its source in root, into dir.
 func buildCaddy(ctx context.Context, root, dir string) (program string, err error) {
 	say("building caddy")
@@ -126,4 +96,14 @@ func buildCaddy(ctx context.Context, root, dir string) (program string, err erro
 		return "", fmt.Errorf("building caddy (run this in the folder bench): %w\n%s", err, out)
 	}
 	return program, nil
+}
+
+// buildCommit builds Caddy from a commit.
+func (b *bench) buildCommit(ctx context.Context, commit string) (program string, err error) {
+	dir := filepath.Join(b.home, "before")
+	const unpack = `mkdir "$1" && git -C .. archive "$2" | tar -xC "$1"`
+	if out, err := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", unpack, "-", dir, commit).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("checking out %s: %w\n%s", commit, err, out)
+	}
+	return buildCaddy(ctx, dir, dir)
 }

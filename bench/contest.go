@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
 	"github.com/orderly-http/caddy-orderly/bench/internal/server"
@@ -12,15 +13,14 @@ import (
 type contestant struct {
 	name   string
 	config server.Config
-	serial bool // promises that one at a time is inside
 }
 
 // contest has servers serve in turns.
 type contest struct {
 	*bench
-	upstream    server.Upstream // nil if the servers answer by themselves
 	contestants []contestant
-	seconds     int // of each run
+	path        func(hold time.Duration) string // of a request upstream; nil if the servers answer by themselves
+	seconds     int                             // of each run
 }
 
 // The figures of a contest.
@@ -29,7 +29,6 @@ const (
 	wait = "median ms"
 	late = "p99 ms"
 	work = "processor µs" // of the server's process, for a request
-	gap  = "gap µs"       // from the end of a request upstream to the begin of the next, median
 )
 
 // serving is a server that clients ask for a while.
@@ -72,28 +71,10 @@ func (c *contest) serveOnce(ctx context.Context, who contestant, at figures.Case
 	}
 	defer s.Stop()
 	r := serving{Server: s, url: "http://" + s.Addr, clients: at.Clients, seconds: c.seconds}
-	if c.upstream == nil {
-		return c.speed(ctx, r)
+	if c.path != nil {
+		r.url += c.path(at.Hold)
 	}
-	r.url += c.upstream.Path(at.Hold)
-	if _, err := c.upstream.Hits(); err != nil { // of earlier runs
-		return nil, err
-	}
-	values, err := c.speed(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	hits, err := c.upstream.Hits()
-	if err != nil {
-		return nil, err
-	}
-	if gaps := server.Gaps(hits); who.serial && len(gaps) > 0 {
-		values[gap] = figures.Quantile(gaps, 0.5) / 1e3
-		if gaps[0] < 0 {
-			err = errors.New("two were inside at once")
-		}
-	}
-	return values, err
+	return c.speed(ctx, r)
 }
 
 // speed is how fast a server is, and how much of the processor it takes.
@@ -123,7 +104,7 @@ const (
 
 // caddies are a Caddy without a queue and one with each engine.
 func caddies(program, upstream, php string) []contestant {
-	all := []contestant{{name: caddyFree}, {name: caddyMemory, serial: true}, {name: caddyFile, serial: true}}
+	all := []contestant{{name: caddyFree}, {name: caddyMemory}, {name: caddyFile}}
 	for i, engine := range []string{"", "memory", "file"} {
 		all[i].config = server.Config{Program: program, Upstream: upstream, PHP: php, Engine: engine}
 	}

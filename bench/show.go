@@ -48,7 +48,7 @@ func hold(c figures.Case) string {
 	return fmt.Sprintf("%g ms", c.Hold.Seconds()*1e3)
 }
 
-// circumstances says how far the figures can be trusted.
+// circumstances says when a suite was measured, and how often.
 func circumstances(s *figures.Set) string {
 	rounds := 0
 	for _, row := range s.Rows {
@@ -56,11 +56,5 @@ func circumstances(s *figures.Set) string {
 			rounds = max(rounds, len(values))
 		}
 	}
-	others := figures.Summarize(s.Others)
-	text := fmt.Sprintf("%s: medians of %d rounds, least and most in brackets. Other programs used %.0f %% of the machine (median; at most %.0f %%).\n",
-		s.Date, rounds, others.Median, others.Most)
-	if others.Median > 10 {
-		text += "**So only large differences mean something.**\n"
-	}
-	return text
+	return fmt.Sprintf("%s: medians of %d rounds, least and most in brackets.\n", s.Date, rounds)
 }

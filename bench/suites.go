@@ -3,12 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/bench/internal/figures"
-	"github.com/orderly-http/caddy-orderly/bench/internal/relay"
 	"github.com/orderly-http/caddy-orderly/bench/internal/report"
 	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
@@ -23,7 +22,6 @@ var suites = []suite{
 	{"php", measurePHP, phpTables, func(s *figures.Set) []report.Panel {
 		return append(panels(s, plottedClients, phpHold, rate), panels(s, 1, phpHold, wait)...)
 	}},
-	{"handover", measureHandover, handoverTables, nil},
 }
 
 // The conditions that the plots show.
@@ -69,7 +67,7 @@ func measureProxy(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	c := contest{bench: b, upstream: backend, contestants: proxies(b.caddy, backend.Addr), seconds: 1}
+	c := contest{bench: b, path: backend.Path, contestants: proxies(b.caddy, backend.Addr), seconds: 1}
 	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, 0, halfMillisecond))
 }
 
@@ -79,7 +77,7 @@ func proxies(caddy, upstream string) []contestant {
 	one.One = true
 	thread.One, thread.Threads = true, 1 // more get into each other's way at maxconn 1
 	return append(caddies(caddy, upstream, ""),
-		contestant{haproxyFree, haproxy, false}, contestant{haproxyOne, one, true}, contestant{haproxyThread, thread, true})
+		contestant{haproxyFree, haproxy}, contestant{haproxyOne, one}, contestant{haproxyThread, thread})
 }
 
 func proxyTables(s *figures.Set) (tables []report.Table) {
@@ -88,8 +86,7 @@ func proxyTables(s *figures.Set) (tables []report.Table) {
 		tables = append(tables, report.Tabulate(s, fmt.Sprintf("The upstream takes %s.", hold(figures.Case{Hold: takes})), cases,
 			report.Label("clients, server", clientsAndWho),
 			report.Spread("requests a second", rate), report.Ratio("of HAProxy's `maxconn 1`", rate, haproxyOne),
-			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work),
-			report.Median("idle, µs, median", gap)))
+			report.Median("median wait, ms", wait), report.Spread("99th percentile", late), report.Median("processor, µs", work)))
 	}
 	return tables
 }
@@ -107,15 +104,14 @@ func measurePHP(ctx context.Context, b *bench) error {
 	}
 	contestants := caddies(b.caddy, php.Addr, php.Dir)
 	for _, name := range []string{haproxyFree, haproxyOne, apacheFree, modQoS} {
-		rival := contestant{name: name, serial: name == haproxyOne || name == modQoS}
-		rival.config = server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: rival.serial}
+		rival := server.Config{Program: "haproxy", Upstream: php.Addr, PHP: php.Dir, One: name == haproxyOne || name == modQoS}
 		if name == apacheFree || name == modQoS {
-			rival.config.Program = "apache2"
+			rival.Program = "apache2"
 		}
-		contestants = append(contestants, rival)
+		contestants = append(contestants, contestant{name, rival})
 	}
 	// With mod_qos, a round of 32 clients takes more than a second and a half.
-	c := contest{bench: b, upstream: php, contestants: contestants, seconds: 3}
+	c := contest{bench: b, path: php.Path, contestants: contestants, seconds: 3}
 	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, phpHold))
 }
 
@@ -127,35 +123,34 @@ func phpTables(s *figures.Set) []report.Table {
 	return []report.Table{
 		report.Tabulate(s, "A lone client: the response time, milliseconds.", under(s, wait, figures.Case{Clients: 1, Hold: phpHold}),
 			report.Label("server", who), report.Spread("median", wait), more, report.Spread("99th percentile", late)),
-		report.Tabulate(s, "32 clients: how idle PHP is between two scripts.", under(s, gap, figures.Case{Clients: plottedClients, Hold: phpHold}),
-			report.Label("server", who), report.Spread("idle, µs, median", gap),
-			report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
+		report.Tabulate(s, "32 clients.", under(s, rate, figures.Case{Clients: plottedClients, Hold: phpHold}),
+			report.Label("server", who), report.Spread("requests a second", rate), report.Median("median wait, ms", wait), report.Median("99th percentile", late)),
 	}
 }
 
-// The suite handover passes a turn between two processes that use the library.
-const (
-	handOver     = "hand-over µs"
-	handOverLate = "hand-over p99 µs"
-)
+// The suite against has Caddy of a commit and of this checkout take turns.
+var against = suite{"against", measureAgainst, againstTables, nil}
 
-func measureHandover(ctx context.Context, b *bench) error {
-	var trials []trial
-	for i, hold := range []time.Duration{0, halfMillisecond} {
-		laps := []int{20_000, 2000}[i] // with fewer, one process may be done before the other begins
-		trials = append(trials, trial{figures.Case{Hold: hold}, func(ctx context.Context) (figures.Values, error) {
-			dir, err := os.MkdirTemp(b.home, "relay-")
-			if err != nil {
-				return nil, fmt.Errorf("making a directory for lock files: %w", err)
-			}
-			took, err := relay.Relay{Dir: dir, Hold: hold, Laps: laps}.Run(ctx)
-			return figures.Values{handOver: figures.Quantile(took, 0.5) / 1e3, handOverLate: figures.Quantile(took, 0.99) / 1e3}, err
-		}})
+const suffixBefore = ", before"
+
+func measureAgainst(ctx context.Context, b *bench) error {
+	before, err := b.buildCommit(ctx, b.against)
+	if err != nil {
+		return err
 	}
-	return b.alternate(ctx, b.rounds, trials)
+	c := contest{bench: b, seconds: 1}
+	for i, then := range caddies(before, "", "") {
+		then.name += suffixBefore
+		c.contestants = append(c.contestants, then, caddies(b.caddy, "", "")[i])
+	}
+	return c.compare(ctx, b.rounds, each([]int{1, plottedClients}, 0))
 }
 
-func handoverTables(s *figures.Set) []report.Table {
-	return []report.Table{report.Tabulate(s, "", s.Cases(handOver), report.Label("a turn lasts", hold),
-		report.Spread("hand-over, µs, median", handOver), report.Spread("99th percentile", handOverLate))}
+func againstTables(s *figures.Set) []report.Table {
+	cases := slices.DeleteFunc(s.Cases(work), func(c figures.Case) bool { return strings.HasSuffix(c.Who, suffixBefore) })
+	ratio := report.Column{Head: "of before", Cell: func(s *figures.Set, c figures.Case) string {
+		return report.Range(figures.Summarize(s.Ratios(c, work, c.Who+suffixBefore)))
+	}}
+	return []report.Table{report.Tabulate(s, "", cases, report.Label("clients, server", clientsAndWho),
+		report.Spread("processor, µs", work), ratio)}
 }

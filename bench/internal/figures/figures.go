@@ -1,5 +1,5 @@
-// Package figures keeps what was measured, and sums it up: medians of rounds, ratios
-// of neighbours, and how certain they are.
+// Package figures keeps what was measured, and sums it up: medians of rounds, and ratios
+// of neighbours.
 package figures
 
 import (
@@ -27,9 +27,8 @@ type Row struct {
 
 // Set is what a suite has measured, and where.
 type Set struct {
-	Date   string
-	Others []float64 // how much of the machine other programs used before each trial, percent
-	Rows   []*Row    // in the order in which contestants had their first turn
+	Date string
+	Rows []*Row // in the order in which contestants had their first turn
 }
 
 // Add appends the figures of a round.
@@ -88,45 +87,14 @@ func (s *Set) Ratios(c Case, figure, base string) (ratios []float64) {
 
 // Summary sums up several measurements of one thing. Those of nothing are not
 // numbers.
-type Summary struct {
-	Median, Least, Most float64
-	N                   int
-}
+type Summary struct{ Median, Least, Most float64 }
 
 // Summarize sums up values.
 func Summarize(values []float64) Summary {
+	n := len(values)
+	if n == 0 {
+		return Summary{math.NaN(), math.NaN(), math.NaN()}
+	}
 	sorted := slices.Sorted(slices.Values(values))
-	return Summary{Quantile(sorted, 0.5), Quantile(sorted, 0), Quantile(sorted, 1), len(sorted)}
-}
-
-// Interval is the median, and the range in which the true one lies with a certainty of
-// 95 % or more, whatever the distribution. It leaves out as many of the least and of
-// the greatest values as chance hardly ever puts on one side of the median.
-func Interval(values []float64) Summary {
-	sorted := slices.Sorted(slices.Values(values))
-	n, out := len(sorted), 0
-	exactly := math.Pow(0.5, float64(n)) // the chance of just so many on one side, by the binomial law
-	for atMost := exactly; atMost <= 0.025; atMost += exactly {
-		out++
-		exactly *= float64(n-out+1) / float64(out)
-	}
-	out = max(out-1, 0)
-	all := Summarize(sorted)
-	if n > 0 {
-		all.Least, all.Most = sorted[out], sorted[n-1-out]
-	}
-	return all
-}
-
-// Quantile returns the value below which a part q of the sorted values lies,
-// interpolated between neighbours.
-func Quantile[T ~int64 | ~float64](sorted []T, q float64) float64 {
-	if len(sorted) == 0 {
-		return math.NaN()
-	}
-	at := q * float64(len(sorted)-1)
-	below := int(at)
-	above := min(below+1, len(sorted)-1)
-	part := at - float64(below)
-	return float64(sorted[below])*(1-part) + float64(sorted[above])*part
+	return Summary{(sorted[(n-1)/2] + sorted[n/2]) / 2, sorted[0], sorted[n-1]}
 }

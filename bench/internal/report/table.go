@@ -110,7 +110,7 @@ var english = message.NewPrinter(language.English)
 
 // Range writes a median with the least and the most.
 func Range(s figures.Summary) string {
-	if s.N == 0 {
+	if math.IsNaN(s.Median) {
 		return "–"
 	}
 	return fmt.Sprintf("%s (%s to %s)", Number(s.Median), Number(s.Least), Number(s.Most))

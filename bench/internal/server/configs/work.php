@@ -1,6 +1,4 @@
 <?php
-$begin = hrtime(true);
-$end = $begin + (int) $_GET['ns'];
+$end = hrtime(true) + (int) $_GET['ns'];
 while (hrtime(true) < $end);
 echo 'ok';
-file_put_contents(__DIR__ . '/hits', pack('PP', $begin, hrtime(true)), FILE_APPEND);
