@@ -3,6 +3,7 @@
 package lockfile
 
 import (
+	"log/slog"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -71,6 +72,15 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 
 // pathOf is the path of a file, for people.
 func (d *directory) pathOf(file string) string { return filepath.Join(d.sys.Path(), file) }
+
+// unlink removes a file. If that fails, the caller tries again later.
+func (d *directory) unlink(file string) error {
+	err := d.sys.Unlink(file)
+	if err != nil {
+		d.report(slog.LevelError, "a file could not be removed; trying again", "path", d.pathOf(file), "error", err)
+	}
+	return err
+}
 
 // failed describes an error for callers and people.
 func (d *directory) failed(doing, file string, err error) error {

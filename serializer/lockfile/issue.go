@@ -5,7 +5,6 @@ package lockfile
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"time"
 
@@ -138,22 +137,4 @@ func (d *directory) takeBackLocked(made []*serializer.Ticket, why error) error {
 	}
 	d.guard.Close()
 	return d.failed("checking", name.Guard, why)
-}
-
-// retryRemovalsLocked tries again to remove the files of tickets that are over.
-func (d *directory) retryRemovalsLocked() {
-	for _, t := range d.local {
-		if d.own.State(t.Ref, t.Number) == owner.Leaving {
-			_ = d.withdraw(t)
-		}
-	}
-}
-
-// unlink removes a file. If that fails, the caller tries again later.
-func (d *directory) unlink(file string) error {
-	err := d.sys.Unlink(file)
-	if err != nil {
-		d.report(slog.LevelError, "a file could not be removed; trying again", "path", d.pathOf(file), "error", err)
-	}
-	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
 const (
@@ -97,5 +98,14 @@ func (d *directory) tick() {
 		d.checkTicketsLocked()
 		d.checkOwnLocked()
 		d.retryRemovalsLocked()
+	}
+}
+
+// retryRemovalsLocked tries again to remove the files of tickets that are over.
+func (d *directory) retryRemovalsLocked() {
+	for _, t := range d.local {
+		if d.own.State(t.Ref, t.Number) == owner.Leaving {
+			_ = d.withdraw(t)
+		}
 	}
 }

@@ -39,19 +39,9 @@ func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 		owners, check = []*owner.Remote{r.by}, r.by.Check
 	}
 	if said = find(owners, r.Number, r.Key); said.by == nil {
-		err = check()
+		err = check() // see repair.go
 	}
 	return said, err
-}
-
-// checkOwnersLocked returns why an owner cannot be asked, because its file is damaged or
-// cannot be opened.
-func (d *directory) checkOwnersLocked() error {
-	err := d.unreadable
-	for _, o := range *d.owners.Load() {
-		err = cmp.Or(err, o.Check())
-	}
-	return err
 }
 
 // noteOwnerLocked notes a change of an owner file.

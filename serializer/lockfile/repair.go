@@ -112,6 +112,16 @@ func (d *directory) noteUnreadableLocked(file string, err error) {
 	}
 }
 
+// checkOwnersLocked returns why an owner cannot be asked, because its file is damaged or
+// cannot be opened.
+func (d *directory) checkOwnersLocked() error {
+	err := d.unreadable
+	for _, o := range *d.owners.Load() {
+		err = cmp.Or(err, o.Check())
+	}
+	return err
+}
+
 // lastIssued returns the last number that the other processes which are alive have issued.
 func (d *directory) lastIssued() (last uint64) {
 	for _, o := range *d.owners.Load() {
