@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,13 +37,21 @@ func TestExample(t *testing.T) {
 	for _, of := range []struct{ name, text, pattern string }{
 		{"the first request", looked, `(?m)^X-Request-Id: [0-9a-v]{20}\s`},
 		{"the first request", looked, `(?m)^unique_id [A-Za-z0-9@-]{19}$`},
-		{"without a queue", atOnce, `(?m)^served: .*none, I did not wait$`},
-		{"without a queue", atOnce, `(?m)^broken: 503`},
-		{"with a queue", turns, `(?ms)(^served: request [0-9a-v]{20}, ahead of it on arrival: \d\s){8}`},
+		{"without a queue", atOnce, `(?s)(no queue, ahead: counted to 1\s.*){2}`},
+		{"with a queue", turns, `(?s)(\d ahead: counted to \d+\s+){8}`},
 	} {
 		if !regexp.MustCompile(of.pattern).MatchString(of.text) {
 			t.Errorf("%s: no %s in\n%s", of.name, of.pattern, of.text)
 		}
+	}
+	var counted []int
+	for _, match := range regexp.MustCompile(`counted to (\d+)`).FindAllStringSubmatch(turns, -1) {
+		number, _ := strconv.Atoi(match[1])
+		counted = append(counted, number)
+	}
+	slices.Sort(counted)
+	if len(slices.Compact(counted)) != 8 || counted[7]-counted[0] != 7 {
+		t.Errorf("with a queue, updates were lost: %s", turns)
 	}
 }
 
