@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/finalanswer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -219,54 +220,17 @@ func (p *passage) answering(next caddyhttp.Handler) caddyhttp.Handler {
 		return next
 	}
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
-		answer := &visitAnswer{ResponseWriter: w, visit: p.visit}
-		defer answer.begin() // for a handler that writes nothing
-		return next.ServeHTTP(answer, r)
+		return finalanswer.Serve(w, r, next, p.obey)
 	})
 }
 
-// visitAnswer is the response writer of requests where turns are visits.
-type visitAnswer struct {
-	http.ResponseWriter
-	visit *waitingpage.Part // or nil
-	begun bool
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (a *visitAnswer) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		a.begin()
+// obey obeys the fields of an answer's header that are for the queue, and takes them out.
+func (p *passage) obey(h http.Header) {
+	if p.visit != nil && h.Get(leaveField) == "1" {
+		p.visit.LeaveAfter()
 	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements [http.ResponseWriter].
-func (a *visitAnswer) Write(p []byte) (int, error) {
-	a.begin()
-	return a.ResponseWriter.Write(p)
-}
-
-// FlushError is what [http.ResponseController] looks for.
-func (a *visitAnswer) FlushError() error {
-	a.begin()
-	return http.NewResponseController(a.ResponseWriter).Flush()
-}
-
-// Unwrap is what [http.ResponseController] looks for.
-func (a *visitAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// begin obeys the fields of the answer's header that are for the queue, and takes them out.
-func (a *visitAnswer) begin() {
-	if a.begun {
-		return
-	}
-	a.begun = true
-	h := a.Header()
-	if a.visit != nil && h.Get(leaveField) == "1" {
-		a.visit.LeaveAfter()
-	}
-	if idle, err := caddy.ParseDuration(h.Get(stayField)); err == nil && idle > 0 && a.visit != nil {
-		a.visit.Stay(idle)
+	if idle, err := caddy.ParseDuration(h.Get(stayField)); err == nil && idle > 0 && p.visit != nil {
+		p.visit.Stay(idle)
 	}
 	h.Del(leaveField)
 	h.Del(stayField)
@@ -288,6 +252,3 @@ func keepPrivate(h http.Header) {
 	}
 	h.Set("Cache-Control", strings.Join(append(kept, "private"), ", "))
 }
-
-// Interface guards
-var _ http.ResponseWriter = (*visitAnswer)(nil)

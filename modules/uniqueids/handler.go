@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/internal/finalanswer"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -136,10 +137,7 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return ids.name(next.ServeHTTP(w, r))
 	}
 	u.setRequest(ids, r)
-	response := &response{ResponseWriterWrapper: caddyhttp.ResponseWriterWrapper{ResponseWriter: w}, handler: u, ids: ids}
-	err := ids.name(next.ServeHTTP(response, r))
-	response.end()
-	return err
+	return ids.name(finalanswer.Serve(w, r, next, func(header http.Header) { u.setResponse(ids, header) }))
 }
 
 // Interface guards

@@ -1,17 +1,13 @@
 package uniqueids
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
@@ -128,77 +124,14 @@ func passOn(header http.Header, field string) {
 	}
 }
 
-// response is the response writer of a request. It puts the IDs into the final answer, and so
-// replaces what a proxy has copied there. Interim answers pass as they are.
-type response struct {
-	caddyhttp.ResponseWriterWrapper
-	handler *Handler
-	ids     *requestIDs
-	done    bool // whether the IDs are there
-}
-
-// setFields puts the IDs into the response, once. That may be after the next handlers: error
-// routes have the same header, and net/http sends it if nobody has written anything.
-func (w *response) setFields() {
-	if w.done {
-		return
-	}
-	w.done = true
-	for i := range w.handler.Headers {
-		if h := &w.handler.Headers[i]; h.kind.scheme != "traceparent" {
-			put(w.Header(), h.Field, w.ids.textFor(h))
+// setResponse puts the IDs into the header of a response. There it replaces what a proxy has copied,
+// also into trailers, which some clients merge with the header.
+func (u *Handler) setResponse(ids *requestIDs, header http.Header) {
+	for i := range u.Headers {
+		h := &u.Headers[i]
+		if h.kind.scheme != "traceparent" {
+			put(header, h.Field, ids.textFor(h))
 		}
+		header.Del(http.TrailerPrefix + h.Field)
 	}
 }
-
-// end comes after the next handlers. What they have added since the head becomes trailers, which
-// some clients merge with the header.
-func (w *response) end() {
-	w.done = false
-	w.setFields()
-	for i := range w.handler.Headers {
-		w.Header().Del(http.TrailerPrefix + w.handler.Headers[i].Field)
-	}
-}
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *response) WriteHeader(status int) {
-	if status >= 200 || status == http.StatusSwitchingProtocols {
-		w.setFields()
-	}
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements [http.ResponseWriter].
-func (w *response) Write(p []byte) (int, error) {
-	w.setFields()
-	return w.ResponseWriter.Write(p)
-}
-
-// ReadFrom implements [io.ReaderFrom], by which net/http uses sendfile.
-func (w *response) ReadFrom(r io.Reader) (int64, error) {
-	w.setFields()
-	return w.ResponseWriterWrapper.ReadFrom(r)
-}
-
-// Flush implements [http.Flusher].
-func (w *response) Flush() { _ = w.FlushError() }
-
-// FlushError is what [http.ResponseController] looks for. A flush sends the header.
-func (w *response) FlushError() error {
-	w.setFields()
-	return http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Hijack implements [http.Hijacker].
-func (w *response) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
-}
-
-// Interface guards
-var (
-	_ http.Flusher  = (*response)(nil)
-	_ http.Hijacker = (*response)(nil)
-	_ http.Pusher   = (*response)(nil)
-	_ io.ReaderFrom = (*response)(nil)
-)

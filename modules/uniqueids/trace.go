@@ -72,9 +72,3 @@ func spanOf(ctx context.Context, header http.Header) uniqueid.TraceContext {
 	c, _ := uniqueid.ParseTraceContext("00-" + id + "-" + span + "-00") // zero if they are empty
 	return c
 }
-
-// comesToTracing reports whether Caddy's tracing is among the handlers that come next.
-func (ids *requestIDs) comesToTracing(r *http.Request) bool {
-	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
-	return ok && comesToTracing(server.Routes, r)
-}

@@ -11,18 +11,22 @@ import (
 // comesToTracing reports whether the request comes to Caddy's tracing, which adopts the trace that
 // it finds in the request's header. It follows the routes as Caddy does, as far as their matchers
 // say now. It does not follow named routes.
-func comesToTracing(routes caddyhttp.RouteList, r *http.Request) bool {
+func (ids *requestIDs) comesToTracing(r *http.Request) bool {
+	server, ok := ids.ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	return ok && slices.ContainsFunc(server.Routes, hasTracing) && leadToTracing(server.Routes, r)
+}
+
+func leadToTracing(routes caddyhttp.RouteList, r *http.Request) bool {
 	var taken []string // groups, of which only one route runs
 	for _, route := range routes {
-		decides := route.Terminal || route.Group != "" // about later routes
-		if !decides && !hasTracing(route) || slices.Contains(taken, route.Group) {
+		if slices.Contains(taken, route.Group) {
 			continue
 		}
 		if matches, err := route.MatcherSets.AnyMatchWithError(r); !matches || err != nil {
 			continue
 		}
 		for _, handler := range route.Handlers {
-			if isTracing(handler) || comesToTracing(routesOf(handler), r) {
+			if isTracing(handler) || leadToTracing(routesOf(handler), r) {
 				return true
 			}
 		}
