@@ -120,11 +120,11 @@ func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 	return states
 }
 
-func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[holding]string) QueueState {
+func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[string]string) QueueState {
 	state := QueueState{Path: e.Path(), Prefix: q.name, PausedUntil: e.pausedUntilLocked(q.name), Tickets: []TicketState{}}
 	for t := range q.All() {
 		ticket := t.describeLocked(now)
-		ticket.Slot = cmp.Or(ticket.Slot, slots[holding{q.name, t.Number}])
+		ticket.Slot = cmp.Or(ticket.Slot, slots[slotKey(t)])
 		state.Add(ticket, t.Rule)
 	}
 	return state

@@ -150,30 +150,25 @@ func (e *Engine) awaitSlot(ctx context.Context, t *Ticket, names []string) (name
 		turn Turn
 		err  error
 	}
-	results, waits := make(chan result, len(names)), make([]Wait, 0, len(names))
+	results := make(chan result, len(names))
+	ctx, cancel := context.WithCancel(ctx)
 	for _, name := range names {
-		waits = append(waits, e.Join(slotArrival(t, name, false), func(turn Turn, err error) { results <- result{name, turn, err} }))
+		go func() {
+			turn, err := e.Enter(ctx, slotArrival(t, name, false))
+			results <- result{name, turn, err}
+		}()
 	}
-	open := len(names)
-	select {
-	case first := <-results:
-		open--
-		name, err = first.name, causeOf(first.err)
-		slot, _ = first.turn.(*Ticket)
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	for _, w := range waits {
-		w.GiveUp(context.Canceled)
-	}
+	first := <-results
+	cancel()
 	go func() {
-		for range open {
+		for range len(names) - 1 {
 			if other := <-results; other.turn != nil {
 				other.turn.Leave()
 			}
 		}
 	}()
-	return name, slot, err
+	slot, _ = first.turn.(*Ticket)
+	return first.name, slot, causeOf(first.err)
 }
 
 // causeOf is the cause of a refusal, which does not name the queue.
@@ -204,51 +199,32 @@ func (e *Engine) noteSlotLocked(slot string) {
 	e.slotsUsed[slot] = time.Since(launch)
 }
 
-// holding is a ticket that has a slot.
-type holding struct {
-	queue string
-	token uint64
-}
-
-// slotsLocked are the slots that tickets of all processes have, except those with long names.
-func (e *Engine) slotsLocked() map[holding]string {
-	slots := make(map[holding]string)
+// slotsLocked are the slots that tickets of all processes have, except those with long names. The
+// keys are those of slotKey.
+func (e *Engine) slotsLocked() map[string]string {
+	slots := make(map[string]string)
 	for _, q := range e.queues {
-		queue, slot, ok := cutSlotQueue(q.name)
-		if !ok {
+		rest, isSlot := strings.CutPrefix(q.name, slotMark)
+		end := strings.LastIndex(rest, slotMark)
+		if !isSlot || end < 0 { // another queue, or a hash
 			continue
 		}
+		slot, _ := url.PathUnescape(strings.TrimSuffix(rest[end+len(slotMark):], "_"))
 		for t := range q.All() {
 			if t.Admitted() {
-				slots[holding{queue, tokenOf(t.Client)}] = slot
+				slots[rest[:end]+t.Client] = slot
 			}
 		}
 	}
 	return slots
 }
 
-// cutSlotQueue reverses slotQueue, unless the name is a hash.
-func cutSlotQueue(name string) (queue, slot string, ok bool) {
-	rest, isSlot := strings.CutPrefix(name, slotMark)
-	at := strings.LastIndex(rest, slotMark)
-	if !isSlot || at < 0 {
-		return "", "", false
-	}
-	slot, err := url.PathUnescape(strings.TrimSuffix(rest[at+len(slotMark):], "_"))
-	return rest[:at], slot, err == nil
-}
+func slotKey(t *Ticket) string { return t.Queue + tokenAddress(t.Number) }
 
-// A slot's ticket has the token of its holder in place of a client's address, so that all processes
-// know whose it is.
-
+// tokenAddress is what a slot's ticket has in place of a client's address: the token of its holder.
+// So all processes know whose it is.
 func tokenAddress(token uint64) string {
 	bytes := [16]byte{0xfd} // a private network
 	binary.BigEndian.PutUint64(bytes[8:], token)
 	return netip.AddrPortFrom(netip.AddrFrom16(bytes), 0).String()
-}
-
-func tokenOf(client string) uint64 {
-	address, _ := netip.ParseAddrPort(client)
-	bytes := address.Addr().As16()
-	return binary.BigEndian.Uint64(bytes[8:])
 }
