@@ -372,21 +372,3 @@ func TestKeepAliveClientGone(t *testing.T) {
 		c.WantNever("/")
 	})
 }
-
-// A browser's EventSource passes over the comments, gets the event of a refusal, and comes again
-// after the time that it says.
-func TestKeepAliveInBrowser(t *testing.T) {
-	t.Parallel()
-	b := openPage(t)
-	c := keepAlive(t, "timeout 1m", setup{})
-	b.open(c.url + "/json?q=page")
-	leave := c.hold(t, "a")
-	b.run(`void (window.seen = [], window.source = new EventSource('/?q=a'),
-		source.onmessage = e => seen.push(e.data.slice(0, 8)), source.addEventListener('error', e => e.data && seen.push(JSON.parse(e.data).error.code)))`, nil)
-	b.until("source.readyState === EventSource.OPEN")
-	c.evictLast("a")
-	b.until("seen.join() === 'evicted' && source.readyState === EventSource.CONNECTING")
-	c.awaitQueue("a_", 1, 1)
-	leave()
-	b.until("seen[1] === 'encoding' && seen[2] === 'xxxxxxxx'")
-}

@@ -1,7 +1,6 @@
 package serializer_test
 
 import (
-	"context"
 	"runtime"
 	"slices"
 	"strings"
@@ -179,19 +178,10 @@ func TestSlotWaitEnds(t *testing.T) {
 	}
 }
 
-// The context of an arrival ends its wait for a slot, and so does the end of the engine.
-func TestSlotWaitEndsWithItsCaller(t *testing.T) {
+// The end of the engine ends a wait for a slot.
+func TestSlotWaitEndsWithItsEngine(t *testing.T) {
 	e := newMemory()
 	holder := enter(t, e, slotted(2, "a"))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	refusal := make(chan error, 1)
-	go func() {
-		_, err := e.Enter(ctx, slotted(2, "a"))
-		refusal <- err
-	}()
-	wait.Until(t, "it is inside, without a slot", func() bool { inside, _ := e.Count("a_"); return inside == 2 })
-	cancel(errHungUp)
-	wantRefusal(t, <-refusal, serializer.ReasonGone, errHungUp)
 	last := join(t, e, slotted(2, "a"))
 	closed := make(chan error)
 	go func() { closed <- e.Close() }()
@@ -249,7 +239,7 @@ func TestSlotsTakenAway(t *testing.T) {
 	})
 }
 
-// If the ticket of a slot is taken out, the turn is revoked.
+// If the ticket of a slot is taken out, the turn is revoked. When it has left, the slot is free.
 func TestSlotEvicted(t *testing.T) {
 	still := func() time.Time { return time.UnixMicro(1) } // so numbers have no gaps
 	e := serializer.New(memory.New(memory.Options{Clock: still}), serializer.Options{})
@@ -262,6 +252,9 @@ func TestSlotEvicted(t *testing.T) {
 	wantRevoked(t, causes, serializer.ErrEvicted)
 	<-turn.Context().Done()
 	turn.Leave()
+	if next := enter(t, e, a); next.Slot() != "a" {
+		t.Errorf("the next has %q", next.Slot())
+	}
 }
 
 // Names of slots may be any texts. Long ones, and those of long queues, are hashed.

@@ -3,7 +3,6 @@ package serialize
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -214,7 +213,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return err
 	}
 	if s.engine, err = engines.Open(s.module, s.Path, ctx.Slogger()); err == nil {
-		err = errors.Join(load.Examine(s.engine.Shared), s.checkVisitOfOthers())
+		err = load.Examine(s.engine.Shared)
 	}
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -223,7 +222,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return err
 	}
 	s.site = siteOf(ctx)
-	if err := s.checkOtherSlots(); err != nil {
+	if err := s.checkOtherLines(); err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.warn(ctx)

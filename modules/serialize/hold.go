@@ -2,21 +2,15 @@ package serialize
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 )
-
-// maxHold is a year: a longer hold_at_least is a mistake.
-const maxHold = 365 * 24 * time.Hour
 
 // holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
 // not 0, which would say nothing.
@@ -27,23 +21,8 @@ func holdAtLeast() setting {
 			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
 			return err
 		},
-		check: func(s *Handler) error {
-			if least := time.Duration(s.HoldAtLeast); least > maxHold {
-				return fmt.Errorf("hold_at_least %s: expected a duration of %s or less, such as 6s", least, maxHold)
-			}
-			return directive.CheckDuration("hold_at_least", time.Duration(s.HoldAtLeast), 0)
-		},
+		check: func(s *Handler) error { return checkDuration("hold_at_least", s.HoldAtLeast, 0) },
 	}
-}
-
-// checkHold refuses readers whose turns are held: a writer would have to wait for the last of
-// them, which says nothing about how many enter in a time.
-func checkHold(least caddy.Duration, sharedMethods []string) error {
-	if least > 0 && len(sharedMethods) > 0 {
-		return errors.New("hold_at_least: it cannot be combined with shared_methods; " +
-			"expected one of the two, or two queues, one inside the other")
-	}
-	return nil
 }
 
 // beginHold notes until when the turn lasts at least. It comes last before the next handlers: an

@@ -1,8 +1,8 @@
 package serialize
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -36,9 +36,7 @@ type KeepAlive struct {
 }
 
 const (
-	leastInterval   = time.Second
-	longestInterval = 365 * 24 * time.Hour
-
+	leastInterval = time.Second
 	wantKeepAlive = "an interval such as 15s, or always, or both"
 )
 
@@ -55,30 +53,16 @@ func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) error {
 	if len(args) > 1 {
 		return d.Errf("keepalive: unexpected %q after %q; expected %s", args[1], args[0], wantKeepAlive)
 	}
-	interval, err := caddy.ParseDuration(args[0])
-	if err != nil {
-		return d.Errf("keepalive %q: expected %s", args[0], wantKeepAlive)
-	}
-	s.KeepAlive.Interval = new(caddy.Duration(interval))
-	return nil
+	interval, err := directive.DurationOf(d, "keepalive", args[0], leastInterval)
+	s.KeepAlive.Interval = &interval
+	return err
 }
 
-func checkKeepAlive(k *KeepAlive) error {
+func (k *KeepAlive) check() error {
 	if k == nil || k.Interval == nil {
 		return nil
 	}
-	interval := time.Duration(*k.Interval)
-	if interval > longestInterval {
-		return fmt.Errorf("keepalive %s: expected a duration of %s or less, such as 15s", interval, longestInterval)
-	}
-	return directive.CheckDuration("keepalive", interval, leastInterval)
-}
-
-func checkKeepAliveBuffer(k *KeepAlive, buffer *directive.Size) error {
-	if k != nil && buffer != nil && *buffer == directive.Off {
-		return errors.New("keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`")
-	}
-	return nil
+	return checkDuration("keepalive", *k.Interval, leastInterval)
 }
 
 // streams reports whether a request whose turn does not come soon gets an event stream. One
@@ -98,7 +82,7 @@ func (s *Handler) streams(r *http.Request) bool {
 // stream is the event stream that a request gets if it has to wait.
 type stream struct {
 	*eventstream.Stream
-	interval time.Duration
+	line     *KeepAlive           // that has opened it
 	standing waitingpage.Standing // in the queue in which the request waits
 }
 
@@ -106,7 +90,7 @@ type stream struct {
 // the request, which may be an inner one.
 func (s *Handler) openStream(w http.ResponseWriter, r *http.Request) *stream {
 	placeholders := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	return &stream{interval: time.Duration(*s.KeepAlive.Interval), Stream: eventstream.New(w, func() string {
+	return &stream{line: s.KeepAlive, Stream: eventstream.New(w, func() string {
 		reason, _ := placeholders.GetString(telemetry.PlaceholderPrefix + "reason")
 		return reason
 	})}
@@ -125,7 +109,7 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.stream.standing.Store(nil)
-	ticker := time.NewTicker(p.interval())
+	ticker := time.NewTicker(time.Duration(*cmp.Or(p.handler.KeepAlive, p.stream.line).Interval))
 	defer ticker.Stop()
 	return wait.EndTicking(ctx, ticker.C, func() {
 		text := "waiting"
@@ -138,14 +122,6 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 		}
 		restart = turncontext.StopTimeouts(w, r)
 	})
-}
-
-// interval is that of this line, or else of the one that has opened the stream.
-func (p *passage) interval() time.Duration {
-	if own := p.handler.KeepAlive; own != nil {
-		return time.Duration(*own.Interval)
-	}
-	return p.stream.interval
 }
 
 // Standing implements [waitingpage.Waiter].

@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -69,27 +68,5 @@ func TestHandlersFailAfterAComment(t *testing.T) {
 				t.Errorf("the log has %v", entries)
 			}
 		})
-	}
-}
-
-func TestKeepAliveInJSON(t *testing.T) {
-	for config, wanted := range map[string]string{
-		`{"keepalive": {}}`:                             `15s`,
-		`{"keepalive": {"interval": "1s"}}`:             `1s`,
-		`{"keepalive": {"interval": 0}}`:                `expected a duration of 1s or more`,
-		`{"keepalive": {"interval": -1000000000}}`:      `expected a duration of 1s or more`,
-		`{"keepalive": {"interval": 30}}`:               `write a text such as "30s"`,
-		`{"keepalive": {"interval": "400d"}}`:           `expected a duration of 8760h0m0s or less`,
-		`{"keepalive": {"always": true}, "buffer": -1}`: `expected a buffer with a size`,
-	} {
-		s := new(Handler)
-		err := json.Unmarshal([]byte(config), s)
-		if err = errors.Join(err, s.fillIn()); err != nil {
-			if !strings.Contains(err.Error(), wanted) {
-				t.Errorf("%s: %v; expected %s", config, err, wanted)
-			}
-		} else if got := time.Duration(*s.KeepAlive.Interval).String(); got != wanted {
-			t.Errorf("%s: every %s; expected %s", config, got, wanted)
-		}
 	}
 }

@@ -111,7 +111,7 @@ var settings = []setting{
 				s.KeepAlive.Interval = cmp.Or(s.KeepAlive.Interval, new(caddy.Duration(15*time.Second)))
 			}
 		},
-		check: func(s *Handler) error { return checkKeepAlive(s.KeepAlive) },
+		check: func(s *Handler) error { return s.KeepAlive.check() },
 	}, {
 		name: "dry_run", usual: "off",
 		parse: func(s *Handler, d *caddyfile.Dispenser) error {
@@ -152,16 +152,6 @@ func (s *Handler) fillIn() (err error) {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// checkTogether refuses settings that do not go together.
-func (s *Handler) checkTogether() error {
-	return errors.Join(
-		checkWhenFull(s.WhenFull, s.QueueLength),
-		s.checkBesideSlots(),
-		checkKeepAliveBuffer(s.KeepAlive, s.Buffer),
-		checkHold(s.HoldAtLeast, s.SharedMethods),
-		s.checkVisit())
 }
 
 // duration is a setting of 0 or more.
@@ -255,13 +245,6 @@ func checkErrorResponse(r *ErrorResponse) error {
 	}
 	if strings.ContainsAny(r.ContentType, "\r\n") || !strings.Contains(r.ContentType, "/") {
 		return fmt.Errorf("error_response: %q is not a MIME type; expected one such as application/json", r.ContentType)
-	}
-	return nil
-}
-
-func checkWhenFull(who string, queueLength int) error {
-	if who == dropOldest && queueLength < 1 {
-		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
 	}
 	return nil
 }

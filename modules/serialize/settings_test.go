@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
@@ -78,6 +79,14 @@ func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 	}
 }
 
+// A keepalive without an interval has the default.
+func TestUsualInterval(t *testing.T) {
+	s := &Handler{KeepAlive: &KeepAlive{Always: true}}
+	if err := s.fillIn(); err != nil || time.Duration(*s.KeepAlive.Interval) != 15*time.Second {
+		t.Errorf("every %v, %v", s.KeepAlive.Interval, err)
+	}
+}
+
 // JSON that nobody can mean is refused, and the error says what is expected. A number there is
 // nanoseconds.
 func TestErrorsOfJSON(t *testing.T) {
@@ -88,10 +97,14 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
 		{`{"hold_at_least": 6}`, "hold_at_least 6ns" + text},
 		{`{"hold_at_least": "-6s"}`, "hold_at_least -6s: expected a duration of 0s or more, such as 60s"},
-		{`{"hold_at_least": "366d"}`, "hold_at_least 8784h0m0s: expected a duration of 8760h0m0s or less, such as 6s"},
+		{`{"hold_at_least": "366d"}`, "hold_at_least 8784h0m0s: expected a duration of 8760h0m0s or less, such as 15s"},
 		{`{"hold_at_least": "6s", "shared_methods": ["GET"]}`, "hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other"},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
 		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},
+		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns" + text},
+		{`{"keepalive": {"interval": 0}}`, "keepalive 0s: expected a duration of 1s or more, such as 60s"},
+		{`{"keepalive": {"always": true}, "buffer": -1}`,
+			"keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`"},
 		{`{"slots": []}`, "slots: found 0 names; expected " + wantSlots},
 		{`{"path": "/api/*"}`, `path "/api/*": expected a directory, which has no *; ` + directive.WantMatcher},
 		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},

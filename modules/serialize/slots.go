@@ -45,26 +45,6 @@ func checkSlots(names []string) error {
 	return nil
 }
 
-// checkBesideSlots refuses settings that let requests in without a slot, or another number of them.
-func (s *Handler) checkBesideSlots() error {
-	if s.Slots == nil {
-		return nil
-	}
-	for _, other := range []struct {
-		name string
-		set  bool
-	}{
-		{"concurrency", s.Concurrency != 0}, {"shared_methods", len(s.SharedMethods) > 0},
-		{"skip_methods", len(s.SkipMethods) > 0}, {"dry_run", s.DryRun}, {"visit", s.Visit != nil},
-	} {
-		if other.set {
-			return fmt.Errorf("slots %s: expected no %s beside it; as many are inside as there are slots, and each has one",
-				strings.Join(s.Slots, " "), other.name)
-		}
-	}
-	return nil
-}
-
 // fillInSlots fills in the placeholders of the slots, and lets in as many requests.
 func (s *Handler) fillInSlots() error {
 	for i, name := range s.Slots {
@@ -89,18 +69,6 @@ func (s *Handler) slotsNow() []string {
 		}
 	}
 	return s.Slots
-}
-
-// checkOtherSlots refuses lines of one queue that differ in slots.
-func (s *Handler) checkOtherSlots() error {
-	differs := func(other *Handler) bool {
-		return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other) && s.slotsText() != other.slotsText()
-	}
-	for _, other := range registered.handlersWhere(differs) {
-		return fmt.Errorf("slots: two lines of queue %q differ: %s has %s, and %s has %s; expected the same slots in all lines of a queue",
-			s.Prefix, s.site.name, s.slotsText(), other.site.name, other.slotsText())
-	}
-	return nil
 }
 
 // slotsText are the slots, whatever their order.

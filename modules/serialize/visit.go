@@ -53,40 +53,12 @@ func (s *Handler) parseVisit(d *caddyfile.Dispenser) (err error) {
 	return err
 }
 
-// checkVisit refuses settings that say how long a request is inside, or with whom: a visit is
-// not a request.
-func (s *Handler) checkVisit() error {
-	others := map[string]bool{
-		"hold_at_least":  s.HoldAtLeast > 0,
-		"hold_timeout":   s.HoldTimeout != nil && *s.HoldTimeout > 0,
-		"shared_methods": len(s.SharedMethods) > 0,
+// text says what the setting is, for people.
+func (v *Visit) text() string {
+	if v == nil {
+		return "no visit"
 	}
-	switch {
-	case s.Visit == nil:
-		return nil
-	case s.WaitingPage == nil:
-		return errors.New("visit: browsers need the page while they wait; expected waiting_page, too")
-	}
-	for _, other := range []string{"hold_at_least", "hold_timeout", "shared_methods"} {
-		if others[other] {
-			return fmt.Errorf("visit: it cannot be combined with %s; expected one of the two", other)
-		}
-	}
-	return nil
-}
-
-// checkVisitOfOthers refuses lines of one queue that differ in visit: a request of a visit would
-// have to wait for its own turn at the other line.
-func (s *Handler) checkVisitOfOthers() error {
-	differs := func(other *Handler) bool {
-		return other.ctx.Done() == s.ctx.Done() && other.engine.Space == s.engine.Space && other.Prefix == s.Prefix &&
-			!s.DryRun && !other.DryRun && ((s.Visit == nil) != (other.Visit == nil) || s.Visit != nil && *s.Visit != *other.Visit)
-	}
-	if others := registered.handlersWhere(differs); len(others) > 0 {
-		return fmt.Errorf("visit: two lines of the queue %q differ in it, at %s and %s; give both the same visit, or one of them another prefix",
-			s.Prefix, cmp.Or(siteOf(s.ctx).name, "one server"), cmp.Or(others[0].site.name, "another"))
-	}
-	return nil
+	return fmt.Sprintf("visit %s %s", time.Duration(v.Idle), time.Duration(v.Longest))
 }
 
 // passConcurrency gives the tickets of a line that ends the concurrency of the line that follows

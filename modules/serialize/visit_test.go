@@ -289,7 +289,7 @@ func TestVisitIsRefused(t *testing.T) {
 		page + `"visit": {"idle": "5m"}, "shared_methods": ["GET"]`:                   "visit: it cannot be combined with shared_methods; expected one of the two",
 		page + `"visit": {"longest": "30m"}`:                                          "visit 0s: expected a duration of 1ms or more",
 		page + `"visit": {"idle": 5}`:                                                 `write a text such as "30s"`,
-		page + `"prefix": "differs_", "visit": {"idle": "5m"}`:                        "two lines of the queue \"differs_\" differ in it",
+		page + `"prefix": "differs_", "visit": {"idle": "5m"}`:                        "visit: two lines of queue \"differs_\" differ",
 		page + `"prefix": "differs_", "visit": {"idle": "5m", "longest": "30m"}`:      "",
 		page + `"prefix": "differs_other_", "visit": {"idle": "5m"}, "dry_run": true`: "",
 	} {

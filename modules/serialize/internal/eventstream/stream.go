@@ -148,13 +148,8 @@ func (s *Stream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is what [http.ResponseController] looks for.
 func (s *Stream) Unwrap() http.ResponseWriter { return s.w }
 
-// event is the data of the event that says why no event stream follows. Clients of OpenAI's
-// and of Anthropic's interfaces read it.
-type event struct {
-	Error problem `json:"error"`
-	Type  string  `json:"type"`
-}
-
+// problem says in an event why no event stream follows. Clients of OpenAI's and of Anthropic's
+// interfaces read it.
 type problem struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -193,7 +188,7 @@ func (s *Stream) fail(status int) {
 		p.Status, p.Message = http.StatusBadGateway, p.Message+", but not with an event stream"
 	}
 	s.state, s.failure = failed, caddyhttp.Error(p.Status, errors.New(p.Message))
-	data, _ := json.Marshal(event{p, "error"}) // which are texts and a number
+	data, _ := json.Marshal(map[string]any{"type": "error", "error": p}) // which are texts and a number
 	_, _ = fmt.Fprintf(s.w, "event: error\nretry: %d\ndata: %s\n\n", s.retry().Milliseconds(), data)
 	_ = http.NewResponseController(s.w).Flush() // an error: the client has gone
 }

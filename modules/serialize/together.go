@@ -1,0 +1,89 @@
+package serialize
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+)
+
+// conflicts are the settings that cannot be combined with others, and what the error says.
+var conflicts = []struct {
+	name   string
+	others []string
+	says   string
+}{
+	{
+		// These let requests in without a slot, or another number of them.
+		"slots", []string{"concurrency", "shared_methods", "skip_methods", "dry_run", "visit"},
+		"expected no %s beside it; as many are inside as there are slots, and each has one",
+	}, {
+		// A writer would have to wait for the last of the readers whose turns are held. That says
+		// nothing about how many enter in a time.
+		"hold_at_least", []string{"shared_methods"},
+		"it cannot be combined with %s; expected one of the two, or two queues, one inside the other",
+	}, {
+		// These say how long a request is inside, or with whom, and a visit is not a request.
+		"visit", []string{"hold_at_least", "hold_timeout", "shared_methods"},
+		"it cannot be combined with %s; expected one of the two",
+	},
+}
+
+// checkTogether refuses settings that do not go together. It comes before the defaults.
+func (s *Handler) checkTogether() error {
+	set := map[string]bool{
+		"concurrency": s.Concurrency != 0, "dry_run": s.DryRun, "hold_at_least": s.HoldAtLeast > 0,
+		"hold_timeout": s.HoldTimeout != nil && *s.HoldTimeout > 0, "shared_methods": len(s.SharedMethods) > 0,
+		"skip_methods": len(s.SkipMethods) > 0, "slots": s.Slots != nil, "visit": s.Visit != nil,
+	}
+	for _, conflict := range conflicts {
+		for _, other := range conflict.others {
+			if set[conflict.name] && set[other] {
+				return fmt.Errorf(conflict.name+": "+conflict.says, other)
+			}
+		}
+	}
+	switch {
+	case s.Visit != nil && s.WaitingPage == nil:
+		return errors.New("visit: browsers need the page while they wait; expected waiting_page, too")
+	case s.KeepAlive != nil && s.Buffer != nil && *s.Buffer == directive.Off:
+		return errors.New("keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`")
+	case s.WhenFull == dropOldest && s.QueueLength < 1:
+		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
+	}
+	return nil
+}
+
+// longestDuration is the longest of settings for which more would be a mistake.
+const longestDuration = 365 * 24 * time.Hour
+
+func checkDuration(name string, duration caddy.Duration, least time.Duration) error {
+	if time.Duration(duration) > longestDuration {
+		return fmt.Errorf("%s %s: expected a duration of %s or less, such as 15s", name, time.Duration(duration), longestDuration)
+	}
+	return directive.CheckDuration(name, time.Duration(duration), least)
+}
+
+// checkOtherLines refuses lines of one queue that differ in what each ticket has of it: a request
+// of a visit would wait for its own turn at a line without, and one without a slot would have none.
+func (s *Handler) checkOtherLines() error {
+	for _, other := range registered.handlersWhere(s.isBeside) {
+		for _, texts := range [][3]string{
+			{"visit", s.Visit.text(), other.Visit.text()}, {"slots", s.slotsText(), other.slotsText()},
+		} {
+			if name, mine, theirs := texts[0], texts[1], texts[2]; mine != theirs {
+				return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
+					name, s.Prefix, s.site.name, mine, other.site.name, theirs)
+			}
+		}
+	}
+	return nil
+}
+
+// isBeside reports whether another line of the configuration has the queue, and both are live.
+func (s *Handler) isBeside(other *Handler) bool {
+	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other) && !s.DryRun && !other.DryRun
+}
