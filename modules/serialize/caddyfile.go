@@ -48,7 +48,7 @@ func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if s.Off && d.NextBlock(0) {
 		return d.Errf("serialize off: unexpected %q; a location that is not serialized has no options", d.Val())
 	}
-	if err := subdirectives.ParseBlock(d, "serialize", s); err != nil {
+	if err := settings.ParseBlock(d, "serialize", s); err != nil {
 		return err
 	}
 	s.Prefix = cmp.Or(prefix, s.Prefix)
@@ -88,11 +88,6 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 	}
 	s.ErrorResponse = &ErrorResponse{ContentType: args[0], Body: args[1]}
 	return nil
-}
-
-func (s *Handler) parseBuffer(d *caddyfile.Dispenser) error {
-	s.Buffer, s.BufferDisk = nil, nil
-	return directive.Sizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB, or off", &s.Buffer, &s.BufferDisk)
 }
 
 func (s *Handler) parseEngine(d *caddyfile.Dispenser) (err error) {

@@ -16,12 +16,12 @@ import (
 // not 0, which would say nothing.
 func holdAtLeast() setting {
 	return setting{
-		name: "hold_at_least", syntax: "<duration>", usual: "0",
-		parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
+		Name: "hold_at_least", Syntax: "<duration>", Usual: "0",
+		Parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
 			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
 			return err
 		},
-		check: func(s *Handler) error { return checkDuration("hold_at_least", s.HoldAtLeast, 0) },
+		Check: func(s *Handler) error { return checkDuration("hold_at_least", s.HoldAtLeast, 0) },
 	}
 }
 

@@ -27,11 +27,11 @@ func TestSettingsAreDocumented(t *testing.T) {
 	plain := strings.NewReplacer("`", "", "¦", "|")
 	for i, s := range settings {
 		name, anchor, syntax, usual := rows[i][1], rows[i][2], plain.Replace(rows[i][3]), plain.Replace(rows[i][4])
-		if want := plain.Replace(s.usual); name != s.name || anchor != s.name || syntax != s.syntax || usual != want {
-			t.Errorf("docs/directives.md has %s %s with the default %s; expected %s %s with %s", name, syntax, usual, s.name, s.syntax, want)
+		if want := plain.Replace(s.Usual); name != s.Name || anchor != s.Name || syntax != s.Syntax || usual != want {
+			t.Errorf("docs/directives.md has %s %s with the default %s; expected %s %s with %s", name, syntax, usual, s.Name, s.Syntax, want)
 		}
-		if !strings.Contains(string(text), "\n### "+s.name+"\n") {
-			t.Errorf("docs/directives.md has no section about %s", s.name)
+		if !strings.Contains(string(text), "\n### "+s.Name+"\n") {
+			t.Errorf("docs/directives.md has no section about %s", s.Name)
 		}
 	}
 }
@@ -44,9 +44,9 @@ func TestDefaultsInComments(t *testing.T) {
 	}
 	plain := strings.NewReplacer("\n\t//", "", "`", "", "Default: false", "Default: off")
 	for _, s := range settings {
-		found := regexp.MustCompile("Default: ([^.;]+)[^/\n]*\n[^/\n]*json:\"" + s.name + ",").FindStringSubmatch(plain.Replace(string(text)))
-		if found == nil || !strings.HasPrefix(plain.Replace(s.usual), found[1]) {
-			t.Errorf("handler.go says of %s: %q; the default is %s", s.name, found, s.usual)
+		found := regexp.MustCompile("Default: ([^.;]+)[^/\n]*\n[^/\n]*json:\"" + s.Name + ",").FindStringSubmatch(plain.Replace(string(text)))
+		if found == nil || !strings.HasPrefix(plain.Replace(s.Usual), found[1]) {
+			t.Errorf("handler.go says of %s: %q; the default is %s", s.Name, found, s.Usual)
 		}
 	}
 }

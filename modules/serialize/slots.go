@@ -18,12 +18,12 @@ const (
 // slots is the setting of what each request inside has for itself.
 func slots() setting {
 	return setting{
-		name: "slots", syntax: "<name...>", usual: "none",
-		parse: func(s *Handler, d *caddyfile.Dispenser) error {
+		Name: "slots", Syntax: "<name...>", Usual: "none",
+		Parse: func(s *Handler, d *caddyfile.Dispenser) error {
 			s.Slots = append([]string{}, d.RemainingArgs()...) // not nil
 			return nil
 		},
-		check: func(s *Handler) error { return checkSlots(s.Slots) },
+		Check: func(s *Handler) error { return checkSlots(s.Slots) },
 	}
 }
 

@@ -18,10 +18,10 @@ import (
 // timeout is the setting of the longest wait, and of the text by which a request asks for a
 // shorter one.
 func timeout() setting {
-	s := duration("timeout", defaultTimeout, func(s *Handler) **caddy.Duration { return &s.Timeout })
-	s.syntax, s.parse = "<duration> [<text>]", (*Handler).parseTimeout
-	checkLongest := s.check
-	s.check = func(s *Handler) error {
+	s := directive.DurationSetting("timeout", defaultTimeout, 0, func(s *Handler) **caddy.Duration { return &s.Timeout })
+	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
+	checkLongest := s.Check
+	s.Check = func(s *Handler) error {
 		if err := checkLongest(s); err != nil {
 			return err
 		}

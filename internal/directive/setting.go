@@ -1,0 +1,182 @@
+package directive
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// Setting is one subdirective of a handler, and the JSON field of the same name. T is a pointer
+// to the handler.
+type Setting[T any] struct {
+	Name   string
+	Syntax string // of the values
+	Usual  string // the default, as the documents say it
+	Parse  func(T, *caddyfile.Dispenser) error
+	Fill   func(T)       // applies the default; nil if there is none
+	Check  func(T) error // after Parse, or after the defaults; nil if all is allowed
+}
+
+// Settings are those of a handler, in the order of the documents.
+type Settings[T any] []Setting[T]
+
+// ParseBlock is [Table.ParseBlock] for a handler.
+func (all Settings[T]) ParseBlock(d *caddyfile.Dispenser, of string, handler T) error {
+	var table Table[T]
+	for _, s := range all {
+		table = append(table, On(s.Name, func(handler T, d *caddyfile.Dispenser) error {
+			if err := s.Parse(handler, d); err != nil || s.Check == nil {
+				return err
+			}
+			return In(d, s.Check(handler))
+		}))
+	}
+	return table.ParseBlock(d, of, handler)
+}
+
+// FillIn applies the defaults, and refuses values that make no sense.
+func (all Settings[T]) FillIn(handler T) error {
+	var errs []error
+	for _, s := range all {
+		if s.Fill != nil {
+			s.Fill(handler)
+		}
+		if s.Check != nil {
+			errs = append(errs, s.Check(handler))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// DurationSetting is a duration of at least least. usual is its default, as a Caddyfile has it.
+func DurationSetting[T any](name, usual string, least time.Duration, field func(T) **caddy.Duration) Setting[T] {
+	return Setting[T]{
+		Name: name, Syntax: "<duration>", Usual: usual,
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			value, err := Duration(d, least)
+			*field(handler) = &value
+			return err
+		},
+		Fill: func(handler T) {
+			value, _ := caddy.ParseDuration(usual)
+			*field(handler) = cmp.Or(*field(handler), new(caddy.Duration(value)))
+		},
+		Check: func(handler T) error { return CheckDuration(name, time.Duration(**field(handler)), least) },
+	}
+}
+
+// NumberSetting is a whole number.
+func NumberSetting[T any](name, syntax string, usual int, allowed Range, field func(T) *int) Setting[T] {
+	return Setting[T]{
+		Name: name, Syntax: syntax, Usual: strconv.Itoa(usual),
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = allowed.Parse(d)
+			return err
+		},
+		Fill:  func(handler T) { *field(handler) = cmp.Or(*field(handler), usual) },
+		Check: func(handler T) error { return allowed.Check(name, *field(handler)) },
+	}
+}
+
+// ChoiceSetting is one of several words; the first is the default.
+func ChoiceSetting[T any](name string, field func(T) *string, words ...string) Setting[T] {
+	expected := strings.Join(words, " or ")
+	return Setting[T]{
+		Name: name, Syntax: strings.Join(words, "|"), Usual: words[0],
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = Value(d, expected)
+			return err
+		},
+		Fill: func(handler T) { *field(handler) = cmp.Or(*field(handler), words[0]) },
+		Check: func(handler T) error {
+			if word := *field(handler); !slices.Contains(words, word) {
+				return fmt.Errorf("%s %q: expected %s", name, word, expected)
+			}
+			return nil
+		},
+	}
+}
+
+// FlagSetting is on if it is there, and has no value.
+func FlagSetting[T any](name string, field func(T) *bool) Setting[T] {
+	return Setting[T]{
+		Name: name, Usual: "off",
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			*field(handler) = true
+			return Flag(d)
+		},
+	}
+}
+
+// MethodsSetting lists request methods, separated by spaces or commas. A blank text means usual,
+// which may be none.
+func MethodsSetting[T any](name string, field func(T) *[]string, usual ...string) Setting[T] {
+	return Setting[T]{
+		Name: name, Syntax: "<method...>", Usual: cmp.Or(strings.Join(usual, " "), "none"),
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = Methods(d)
+			return err
+		},
+		Fill: func(handler T) {
+			if *field(handler) = NormalMethods(*field(handler)); len(*field(handler)) == 0 {
+				*field(handler) = usual
+			}
+		},
+		Check: func(handler T) error { return CheckMethods(name, *field(handler)) },
+	}
+}
+
+// SizeSetting is a number of bytes from least to most. want says these.
+func SizeSetting[T any](name, usual string, least, most Size, want string, field func(T) **Size) Setting[T] {
+	return Setting[T]{
+		Name: name, Syntax: "<size>", Usual: usual,
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			return Sizes(d, "a size such as "+usual, field(handler))
+		},
+		Fill:  func(handler T) { fillSize(field(handler), usual) },
+		Check: func(handler T) error { return CheckSize(name, *field(handler), least, most, want) },
+	}
+}
+
+// maxMemory is the most of a body that may be kept in memory.
+const maxMemory = 1 << 30
+
+// BufferSetting is how much of a request body is kept in memory, and then on disk. least is [Off]
+// if that is allowed.
+func BufferSetting[T any](least Size, memory, disk func(T) **Size) Setting[T] {
+	const usual, usualDisk = "64KiB", "256MiB"
+	expected, want := "a size such as "+usual+", and perhaps one on disk such as "+usualDisk, "from 0 to 1GiB, such as "+usual
+	if least == Off {
+		expected, want = expected+", or off", want+", or off, which is -1 in JSON"
+	}
+	return Setting[T]{
+		Name: "buffer", Syntax: "<size> [<disk>]", Usual: usual + " " + usualDisk,
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			*memory(handler), *disk(handler) = nil, nil
+			return Sizes(d, expected, memory(handler), disk(handler))
+		},
+		Fill: func(handler T) {
+			fillSize(memory(handler), usual)
+			fillSize(disk(handler), usualDisk)
+		},
+		Check: func(handler T) error {
+			return errors.Join(
+				CheckSize("buffer", *memory(handler), least, maxMemory, want),
+				CheckSize("buffer_disk", *disk(handler), 0, maxSize, "from 0 to 1TiB, such as "+usualDisk))
+		},
+	}
+}
+
+func fillSize(size **Size, usual string) {
+	if *size == nil {
+		value, _ := parseSize(usual)
+		*size = &value
+	}
+}
