@@ -151,9 +151,20 @@ func TestStorageFails(t *testing.T) {
 // after that was replaced, and all queues of the directory stood still. A reload changes nothing.
 func TestNestedInReplacedDirectory(t *testing.T) {
 	t.Parallel()
+	for name, outer := range map[string]string{
+		"serialize": "serialize outer_ {\npath {$DIR}\ntimeout 0\nconcurrency 3\n}",
+		"once":      "once {\npath {$DIR}\nscope none\nmethods GET\nkey {http.request.uuid}\n}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testNestedInReplacedDirectory(t, outer)
+		})
+	}
+}
+
+func testNestedInReplacedDirectory(t *testing.T, outer string) {
 	const clients, rounds = 12, 8
-	const line = "serialize {\npath {$DIR}\ntimeout 0\n"
-	s := setup{site: "route {\n" + line + "prefix outer_\nconcurrency 3\n}\nroute {\n" + line + "prefix inner_\n}\nreverse_proxy {$UPSTREAM}\n}\n}"}
+	s := setup{site: "route {\n" + outer + "\nroute {\nserialize inner_ {\npath {$DIR}\ntimeout 0\n}\nreverse_proxy {$UPSTREAM}\n}\n}"}
 	c := start(t, s)
 	var stop atomic.Bool
 	var served atomic.Int64

@@ -28,7 +28,7 @@ func BenchmarkOnce(b *testing.B) {
 	if err := h.fillIn(); err != nil {
 		b.Fatal(err)
 	}
-	h.records = &records{storage: files, log: h.log, ctx: b.Context()}
+	h.records = &records{storage: files, log: h.log}
 	var err error
 	if h.engine, err = engines.Open(engines.File{}, h.Path, slog.New(slog.DiscardHandler)); err != nil {
 		b.Fatal(err)
@@ -57,7 +57,7 @@ func BenchmarkOnce(b *testing.B) {
 		for i := range b.N {
 			k.hash = fmt.Sprint("bare", i)
 			for range 2 {
-				if err := h.records.store(b.Context(), &k, &record{State: answered, Began: time.Now(), Body: []byte("ok")}); err != nil {
+				if err := h.records.store(&k, &record{State: answered, Began: time.Now(), Body: []byte("ok")}); err != nil {
 					b.Fatal(err)
 				}
 			}

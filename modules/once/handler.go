@@ -9,8 +9,8 @@ package once
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -94,7 +94,6 @@ type Handler struct {
 	before   context.Context // of the configuration that was active when this one was loaded; nil if none was
 	log      *zap.Logger
 	throttle *throttle.Throttle[string] // of log entries, by reason
-	id       <-chan struct{}            // of the configuration
 }
 
 // CaddyModule returns the Caddy module information.
@@ -106,57 +105,48 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision applies the defaults, checks the settings, and opens the engine and the records.
-func (h *Handler) Provision(ctx caddy.Context) (err error) {
-	if err := h.fillIn(); err != nil {
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.log, h.throttle, h.before = ctx.Logger(), new(throttle.Throttle[string]), caddy.ActiveContext().Context
+	turncontext.KeepConnections(ctx)
+	if err := errors.Join(h.fillIn(), registerMetrics(ctx.GetMetricsRegistry())); err != nil {
 		return fmt.Errorf("once: %w", err)
 	}
-	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		turncontext.KeepConnections(server)
-	}
-	h.log, h.id, h.before = ctx.Logger(), ctx.Done(), caddy.ActiveContext().Context
-	h.throttle = new(throttle.Throttle[string])
-	h.warnOfSetCookie()
-	h.warnOfScope()
-	module, err := engines.Load(ctx, h, h.EngineRaw)
-	if err != nil {
-		return fmt.Errorf("once: %w", err)
-	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
-		return err
-	}
-	if h.records, err = openRecords(ctx); err != nil {
-		return fmt.Errorf("once: %w", err)
-	}
-	if err := h.checkEngine(engines.NameOf(module)); err != nil {
-		return fmt.Errorf("once: %w", err)
-	}
-	if h.engine, err = engines.Open(module, h.Path, ctx.Slogger()); err == nil {
-		err = engines.LoadingOf(ctx).Examine(h.engine.Shared)
-	}
-	if err != nil {
+	h.warn()
+	h.records = openRecords(ctx)
+	if err := h.openEngine(ctx); err != nil {
 		return fmt.Errorf("once: %w", err)
 	}
 	return nil
 }
 
-// checkEngine refuses an engine of one machine where several machines may share the records.
-func (h *Handler) checkEngine(name string) error {
-	if !h.records.inFiles() && (name == "file" || name == "memory") {
+// fillIn applies the defaults, and refuses settings that make no sense.
+func (h *Handler) fillIn() (err error) {
+	h.Path, err = engines.ExpandPath(h.Path)
+	return errors.Join(err, settings.FillIn(h))
+}
+
+// openEngine opens the engine. One of a single machine is refused where several machines may share
+// the records.
+func (h *Handler) openEngine(ctx caddy.Context) error {
+	module, err := engines.Load(ctx, h, h.EngineRaw)
+	if err != nil {
+		return err
+	}
+	if name := engines.NameOf(module); !h.records.inFiles() && (name == "file" || name == "memory") {
 		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
 			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
 	}
-	return nil
+	if h.engine, err = engines.Open(module, h.Path, ctx.Slogger()); err != nil {
+		return err
+	}
+	return engines.LoadingOf(ctx).Examine(h.engine.Shared)
 }
 
-// Cleanup releases the engine and the records. Requests of this configuration keep the engine
-// until they are done, unless the process ends.
+// Cleanup releases the engine. Requests of this configuration keep it until they are done, unless
+// the process ends.
 func (h *Handler) Cleanup() error {
-	var err error
-	if h.records != nil {
-		_, err = used.Delete(h.id)
-	}
 	if h.engine == nil {
-		return err
+		return nil
 	}
 	switch {
 	case caddy.Exiting():
@@ -168,11 +158,8 @@ func (h *Handler) Cleanup() error {
 		h.engine.Retire()
 	}
 	h.throttle.Flush()
-	return err
+	return nil
 }
-
-// keepTime is the setting keep.
-func (h *Handler) keepTime() time.Duration { return time.Duration(*h.Keep) }
 
 // Interface guards
 var (

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"regexp"
 	"strings"
 )
 
@@ -32,12 +33,11 @@ func deriveKey(host, scope, text string) (k key, err error) {
 		return key{}, fmt.Errorf("deriving a key: %w", err)
 	}
 	hash, err := hkdf.Expand(sha256.New, master, "name", 16)
-	if err != nil {
-		return key{}, fmt.Errorf("deriving a key's hash: %w", err)
+	if err == nil {
+		secret, err = hkdf.Expand(sha256.New, master, "record", 32)
 	}
-	secret, err = hkdf.Expand(sha256.New, master, "record", 32)
 	if err != nil {
-		return key{}, fmt.Errorf("deriving a record's key: %w", err)
+		return key{}, fmt.Errorf("deriving a key: %w", err)
 	}
 	block, err := aes.NewCipher(secret)
 	if err != nil {
@@ -62,33 +62,21 @@ func hostOf(host string) string {
 // maxKey is the length of the longest key.
 const maxKey = 255
 
-// unquote returns a key without the quotes of a structured field (RFC 9651), if it has them.
-// Parameters behind them are ignored. ok is false if the text is no key.
+// item is a string as an item of a structured field (RFC 9651), with its parameters.
+var item = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:%?"(?:[^"\\]|\\["\\])*"|[^";= ]+))?)*$`)
+
+var unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
+
+// unquote returns a key without the quotes of a structured field, if it has them. Parameters are
+// ignored. ok is false if the text is no key.
 func unquote(text string) (key string, ok bool) {
 	key = text
-	if rest, quoted := strings.CutPrefix(text, `"`); quoted {
-		var unescaped strings.Builder
-		end := -1
-		for i := 0; i < len(rest) && end < 0; i++ {
-			switch c := rest[i]; {
-			case c == '"':
-				end = i
-			case c == '\\' && i+1 < len(rest) && strings.IndexByte(`"\`, rest[i+1]) >= 0:
-				i++
-				unescaped.WriteByte(rest[i])
-			case c == '\\':
-				return "", false
-			default:
-				unescaped.WriteByte(c)
-			}
-		}
-		if end < 0 {
+	if strings.HasPrefix(text, `"`) {
+		found := item.FindStringSubmatch(text)
+		if found == nil {
 			return "", false
 		}
-		if after := strings.TrimLeft(rest[end+1:], " "); after != "" && after[0] != ';' {
-			return "", false // a second key
-		}
-		key = unescaped.String()
+		key = unescape.Replace(found[1])
 	}
 	hidden := func(r rune) bool { return r <= ' ' || r > '~' }
 	return key, key != "" && len(key) <= maxKey && !strings.ContainsFunc(key, hidden)

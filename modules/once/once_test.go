@@ -4,16 +4,18 @@ package once_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/fcgi"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -32,16 +34,23 @@ func TestMain(m *testing.M) {
 // shop is an upstream that counts effects by key. The query of a request says what to do with it.
 type shop struct {
 	addr string
+	fcgi string        // where it speaks FastCGI
 	gate chan struct{} // ends one request with do=wait
 
 	mu      sync.Mutex
 	effects map[string]int
-	headers map[string]http.Header
 }
 
 func newShop(t *testing.T) *shop {
-	s := &shop{gate: make(chan struct{}), effects: make(map[string]int), headers: make(map[string]http.Header)}
+	s := &shop{gate: make(chan struct{}), effects: make(map[string]int)}
 	s.addr = testcaddy.Serve(t, s)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	s.fcgi = listener.Addr().String()
+	go func() { _ = fcgi.Serve(listener, s) }()
 	return s
 }
 
@@ -58,7 +67,6 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.effects[key]++
 	n := s.effects[key]
-	s.headers[key] = r.Header.Clone()
 	s.mu.Unlock()
 	for _, name := range []string{"Location", "Retry-After", "Content-Type", "X-Accel-Buffering", "Etag", "Link", "X-Order", "Set-Cookie"} {
 		if value := query.Get(name); value != "" {
@@ -76,6 +84,12 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("half"))
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
+	case "upgrade":
+		conn, rw, _ := http.NewResponseController(w).Hijack()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
+		_ = rw.Flush()
+		_ = conn.Close()
+		return
 	case "sleep":
 		<-r.Context().Done()
 		return
@@ -110,6 +124,7 @@ func newSite(t *testing.T, lines string, options ...string) *site {
 	t.Helper()
 	s := &site{t: t, addr: testprocess.FreeAddr(t), home: testcaddy.TempDir(t)}
 	s.url = "http://" + s.addr
+	testcaddy.WriteFile(t, filepath.Join(s.home, "index.php"), "")
 	_, port, _ := strings.Cut(s.addr, ":")
 	s.caddyfile = "{\nadmin " + testprocess.FreeAddr(t) + "\nmetrics\n" + strings.Join(options, "\n") + "\n}\nhttp://:" + port + " {\n" + lines + "\n}\n"
 	s.start()
@@ -147,6 +162,10 @@ func TestOutcomes(t *testing.T) {
 	dead := testprocess.FreeAddr(t)
 	const line = "once {\nscope none\nmax_response 1000\nrepeat_header X-Order Set-Cookie\n}\n"
 	proxy := "reverse_proxy " + s.addr + "\n"
+	sites := make(map[string]func() *site)                             // by their lines
+	const refusal = "serialize q_ {\nconcurrency 2\n}\nserialize q_\n" // the second is stricter
+	written := strings.Replace(refusal, "q_\n", "q_ {\nerror_response text/plain full\n}\n", 1)
+	php := "root {$HOME}\n" + line + "php_fastcgi "
 	for name, c := range map[string]struct {
 		lines, query string
 		status       int    // of the first answer
@@ -156,13 +175,9 @@ func TestOutcomes(t *testing.T) {
 		"200":                          {query: "status=200", status: 200, then: repeated, effects: 1},
 		"201 with Location":            {query: "status=201&Location=/orders/1&Etag=%22a%22", status: 201, then: repeated, effects: 1},
 		"204":                          {query: "status=204", status: 204, then: repeated, effects: 1},
-		"302":                          {query: "status=302&Location=/thanks", status: 302, then: repeated, effects: 1},
 		"303":                          {query: "status=303&Location=/thanks", status: 303, then: repeated, effects: 1},
 		"304":                          {query: "status=304", status: 304, then: repeated, effects: 1},
-		"400":                          {query: "status=400", status: 400, then: repeated, effects: 1},
 		"404":                          {query: "status=404", status: 404, then: repeated, effects: 1},
-		"409":                          {query: "status=409", status: 409, then: repeated, effects: 1},
-		"422":                          {query: "status=422", status: 422, then: repeated, effects: 1},
 		"500":                          {query: "status=500", status: 500, then: repeated, effects: 1},
 		"502 of the upstream":          {query: "status=502", status: 502, then: repeated, effects: 1},
 		"503":                          {query: "status=503", status: 503, then: repeated, effects: 1},
@@ -202,21 +217,36 @@ func TestOutcomes(t *testing.T) {
 			query: "do=break", status: 504, then: "unknown", effects: 1},
 		"sent, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
 			query: "do=break", status: 504, then: "unknown", effects: 1},
-		"encode in front":       {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
-		"a second line":         {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
-		"a second key":          {lines: line + "route {\n" + strings.Replace(line, "none", "x", 1) + proxy + "}", status: 200, then: repeated, effects: 1},
-		"a rewrite":             {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
-		"an answer of Caddy":    {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
-		"nothing":               {lines: line, status: 200, then: repeated},
-		"serialize":             {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
-		"serialize around":      {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
-		"authentication behind": {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
+		"encode in front":                  {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
+		"a refusal":                        {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
+		"a refusal in an error route":      {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
+		"an error route after a refusal":   {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"503 after a refusal":              {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
+		"503 of a handler after a refusal": {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + "respond 503\n}", status: 503, then: repeated},
+		"a refusal after the upstream":     {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
+		"a written refusal after it":       {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + written + "}\n}", status: 503, then: "unknown", effects: 1},
+		"PHP":                              {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
+		"PHP, no connection":               {lines: php + dead, status: 502, then: runs},
+		"PHP, a refusal after its answer":  {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
+		"templates":                        {lines: line + "templates\nrespond \"{{now}}\"", status: 200, then: repeated},
+		"an upgrade":                       {lines: "request_header Connection Upgrade\nrequest_header Upgrade chat\n" + line + proxy, query: "do=upgrade", status: 101, then: "not_kept", effects: 1},
+		"a second line":                    {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
+		"a second key":                     {lines: line + "route {\n" + strings.Replace(line, "none", "x", 1) + proxy + "}", status: 200, then: repeated, effects: 1},
+		"a rewrite":                        {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
+		"an answer of Caddy":               {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
+		"nothing":                          {lines: line, status: 200, then: repeated},
+		"serialize":                        {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
+		"serialize around":                 {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"authentication behind":            {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
 	} {
+		lines := cmp.Or(c.lines, line+proxy)
+		if sites[lines] == nil {
+			sites[lines] = sync.OnceValue(func() *site { return newSite(t, lines) })
+		}
+		begin := sites[lines]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			lines := cmp.Or(c.lines, line+proxy)
-			url := newSite(t, lines).url
-			key := strings.ReplaceAll(name, " ", "-")
+			url, key := begin().url, strings.ReplaceAll(name, " ", "-")
 			send := func() testcaddy.Answer {
 				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, "body", "Idempotency-Key", key, "Accept-Encoding", "gzip")
 			}
@@ -291,39 +321,28 @@ func TestWaiting(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	c := newSite(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+s.addr)
-	hungUp, hangUp := newClient(t, c.url+"/?do=wait", "a")
+	ctx, hangUp := context.WithCancel(t.Context())
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/?do=wait", http.NoBody)
+	r.Header.Set("Idempotency-Key", "a")
+	answers := make(chan testcaddy.Answer, 12)
+	go func() { answers <- testcaddy.Do(http.DefaultClient, r) }()
 	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
 	hangUp()
-	<-hungUp
-	var answers []<-chan testcaddy.Answer
+	<-answers
 	for range 12 {
-		answers = append(answers, testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", "a"))
-	}
-	refused := make(chan testcaddy.Answer, 12)
-	others := make(chan testcaddy.Answer, 12)
-	for _, answer := range answers {
-		go func() {
-			if a := <-answer; a.StatusCode == 409 {
-				refused <- a
-			} else {
-				others <- a
-			}
-		}()
+		answer := testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", "a")
+		go func() { answers <- <-answer }()
 	}
 	for range 4 {
-		select {
-		case a := <-refused:
-			if a.Header.Get("Orderly-Once") != "running" || a.Header.Get("Retry-After") == "" || a.Header.Get("X-Should-Retry") != "" {
-				t.Errorf("refused with %v", a)
-			}
-		case <-time.After(wait.Patience):
-			t.Fatal("more than eight wait")
+		a := testcaddy.Await(t, answers).Want(t, 409)
+		if a.Header.Get("Orderly-Once") != "running" || a.Header.Get("Retry-After") == "" || a.Header.Get("X-Should-Retry") != "" {
+			t.Errorf("refused with %v", a)
 		}
 	}
 	post(t, c.url, "", "b").Want(t, 200)
 	s.gate <- struct{}{}
 	for range 8 {
-		if a := <-others; a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
+		if a := testcaddy.Await(t, answers); a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("a repetition: %v", a)
 		}
 	}
@@ -336,18 +355,6 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("no metric %s", line)
 		}
 	}
-}
-
-// newClient sends a request, until it hangs up.
-func newClient(t *testing.T, url, key string) (ended <-chan struct{}, hangUp func()) {
-	t.Helper()
-	transport := new(http.Transport)
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, http.NoBody)
-	r.Header.Set("Idempotency-Key", key)
-	done, cancel := make(chan struct{}), make(chan struct{})
-	r.Cancel = cancel //nolint:staticcheck // it is short
-	go func() { defer close(done); _, _ = transport.RoundTrip(r) }()
-	return done, func() { close(cancel) }
 }
 
 // net/http by itself sends a request without a body again if it has an Idempotency-Key and its
@@ -386,7 +393,14 @@ func TestKeys(t *testing.T) {
 		{"k", "", "", "/", "a", 400, "no_scope"},
 		{"k", "anna", "", "/", "a", 200, "1"},
 		{`"k"`, "anna", "", "/", "a", 200, "1"},
-		{`"k";v=1`, "anna", "A.example", "/", "a", 200, "1"},
+		{`"k";v=1;*a-b_.c="d;\"";e;f=?1`, "anna", "A.example", "/", "a", 200, "1"},
+		{` "k"; v=1 `, "anna", "", "/", "a", 200, "1"},
+		{`"k";;v`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k";V`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k";v=`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k" ;v`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k"l`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k\l"`, "anna", "", "/", "a", 400, "bad_key"},
 		{"k", "anna", "a.EXAMPLE.:80", "/", "a", 200, "1"},
 		{"k", "berta", "", "/", "a", 200, "2"},
 		{"k", "anna", "", "/", "b", 422, "mismatch"},

@@ -1,10 +1,14 @@
 package once
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/http"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -12,37 +16,85 @@ import (
 	"go.uber.org/zap"
 )
 
+// record is what the storage has of a key. A key without a record is free.
+type record struct {
+	State   state
+	Began   time.Time   // when the first request did
+	Since   time.Time   // it is kept: when the first request ended, or began if it has not
+	Address []byte      // SHA-256 of its method and address
+	Sum     []byte      // SHA-256 of its body, if bodies are compared
+	Status  int         // of the answer
+	Header  http.Header // of the answer, those fields that are repeated
+	Body    []byte      `json:"-"` // of the answer
+}
+
+// state is what became of a first request.
+type state string
+
+const (
+	began    state = "began" // it runs, or nobody knows what became of it
+	answered state = "answered"
+	notKept  state = "not_kept" // answered, but the answer is not in the record
+	unknown  state = "unknown"  // the upstream may have acted
+	free     state = "free"     // nothing has happened; the record is removed, and the next request runs
+)
+
+// recordVersion is the first byte of a record.
+const recordVersion = 1
+
+var errDamaged = errors.New("the record is damaged")
+
+// seal encrypts a record: its JSON, followed by the body. A key's records cannot be exchanged for
+// those of another one.
+func (k *key) seal(r *record) ([]byte, error) {
+	head, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("writing a record: %w", err)
+	}
+	return k.sealer.Seal([]byte{recordVersion}, nil, append(head, r.Body...), []byte{recordVersion}), nil
+}
+
+// open decrypts a record. GCM's tag is its checksum.
+func (k *key) open(sealed []byte) (*record, error) {
+	if len(sealed) == 0 || sealed[0] != recordVersion {
+		return nil, errDamaged
+	}
+	plain, err := k.sealer.Open(nil, nil, sealed[1:], sealed[:1])
+	if err != nil {
+		return nil, errDamaged
+	}
+	r, head := new(record), json.NewDecoder(bytes.NewReader(plain))
+	if err := head.Decode(r); err != nil {
+		return nil, errDamaged
+	}
+	r.Body = plain[head.InputOffset():]
+	return r, nil
+}
+
+// sameRequest reports whether a repetition asks for the same as the first request.
+func (r *record) sameRequest(repetition *record) bool {
+	compared := len(r.Sum) > 0 && len(repetition.Sum) > 0
+	return bytes.Equal(r.Address, repetition.Address) && (!compared || bytes.Equal(r.Sum, repetition.Sum))
+}
+
 // records are those of all keys, in Caddy's storage. There is a folder for each day (UTC) on which
 // requests began, so that expired records are removed by the names of their folders. Storage
 // has neither conditions nor locks that are cheap: the queues keep two from writing one record.
 type records struct {
 	storage certmagic.Storage
 	log     *zap.Logger
-	ctx     context.Context // ends with the last handler of the configuration
-	cancel  context.CancelFunc
 }
 
-// used are the records of each configuration, which its handlers share.
-var used = caddy.NewUsagePool()
+// sweeping has the contexts of configurations whose expired records are being removed.
+var sweeping sync.Map
 
 // openRecords returns the records of a configuration.
-func openRecords(ctx caddy.Context) (*records, error) {
-	value, _, err := used.LoadOrNew(ctx.Done(), func() (caddy.Destructor, error) {
-		r := &records{storage: ctx.Storage(), log: ctx.Logger()}
-		r.ctx, r.cancel = context.WithCancel(context.Background())
-		go r.sweepHourly()
-		return r, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("opening the storage of records: %w", err)
+func openRecords(ctx caddy.Context) *records {
+	r := &records{ctx.Storage(), ctx.Logger()}
+	if _, others := sweeping.LoadOrStore(ctx.Done(), true); !others {
+		go r.sweepHourly(ctx)
 	}
-	return value.(*records), nil
-}
-
-// Destruct implements [caddy.Destructor].
-func (r *records) Destruct() error {
-	r.cancel()
-	return nil
+	return r
 }
 
 // inFiles reports whether the records are files.
@@ -52,11 +104,13 @@ func (r *records) inFiles() bool {
 }
 
 const (
-	day     = 24 * time.Hour
-	maxKeep = 7 * day
+	day = 24 * time.Hour
 
 	// clockSkew is how far the clock of another machine may be ahead or behind.
 	clockSkew = 10 * time.Minute
+
+	// patience is how long the storage may take for a record.
+	patience = 10 * time.Second
 )
 
 // folder is that of the requests that began on the day of a time.
@@ -64,6 +118,8 @@ func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.D
 
 // load finds the record of a key that is not older than keep now. It returns nil if there is none.
 func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	last := folder(now.Add(-keep - clockSkew))
 	for t, name := now.Add(clockSkew), ""; name != last; t = t.Add(-day) {
 		name = folder(t)
@@ -75,11 +131,8 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 			return nil, fmt.Errorf("loading a record from the storage: %w", err)
 		}
 		found, err := k.open(sealed)
-		if err != nil {
-			return &record{damaged: true}, nil //nolint:nilerr // it is an outcome of its own
-		}
-		if found.isOver(keep, now) {
-			return nil, nil
+		if err != nil || now.Sub(found.Since) > keep {
+			return nil, err
 		}
 		return found, nil
 	}
@@ -87,11 +140,13 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 }
 
 // store writes the record of a key.
-func (r *records) store(ctx context.Context, k *key, what *record) error {
+func (r *records) store(k *key, what *record) error {
 	sealed, err := k.seal(what)
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	if err := r.storage.Store(ctx, folder(what.Began)+"/"+k.hash, sealed); err != nil {
 		return fmt.Errorf("storing a record: %w", err)
 	}
@@ -100,7 +155,9 @@ func (r *records) store(ctx context.Context, k *key, what *record) error {
 }
 
 // remove frees a key.
-func (r *records) remove(ctx context.Context, k *key, what *record) error {
+func (r *records) remove(k *key, what *record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	if err := r.storage.Delete(ctx, folder(what.Began)+"/"+k.hash); err != nil {
 		return fmt.Errorf("removing a record: %w", err)
 	}
@@ -117,20 +174,21 @@ const (
 	sweepTimeout = 10 * time.Minute
 )
 
-func (r *records) sweepHourly() {
+func (r *records) sweepHourly(ctx context.Context) {
+	defer sweeping.Delete(ctx.Done())
 	for wait, days := firstSweep, firstDays; ; wait, days = sweepEvery, daysLater {
 		select {
-		case <-r.ctx.Done():
+		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-			r.sweep(time.Now(), days)
+			r.sweep(ctx, time.Now(), days)
 		}
 	}
 }
 
 // sweep removes the folders of some days, of which nothing is repeated any more.
-func (r *records) sweep(now time.Time, days int) {
-	ctx, cancel := context.WithTimeout(r.ctx, sweepTimeout)
+func (r *records) sweep(ctx context.Context, now time.Time, days int) {
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	for t := now.Add(-maxKeep - day - clockSkew); days > 0; t, days = t.Add(-day), days-1 {
 		if err := r.removeFolder(ctx, folder(t)); err != nil && ctx.Err() == nil {
@@ -154,6 +212,3 @@ func (r *records) removeFolder(ctx context.Context, name string) error {
 	}
 	return err
 }
-
-// Interface guards
-var _ caddy.Destructor = (*records)(nil)

@@ -5,7 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +28,7 @@ func (f flat) Delete(ctx context.Context, key string) error {
 func testRecords(t *testing.T, flatly bool) (r *records, dir string) {
 	t.Helper()
 	files := &certmagic.FileStorage{Path: t.TempDir()}
-	r = &records{storage: files, log: zap.NewNop(), ctx: t.Context()}
+	r = &records{storage: files, log: zap.NewNop()}
 	if flatly {
 		r.storage = flat{files}
 	}
@@ -48,7 +50,7 @@ func TestRecordsOverMidnight(t *testing.T) {
 	r, _ := testRecords(t, false)
 	began := time.Date(2026, 2, 28, 23, 59, 59, 0, time.UTC)
 	k := testKey(t, "k")
-	if err := r.store(t.Context(), k, &record{State: answered, Began: began, Status: 201, Body: []byte("body")}); err != nil {
+	if err := r.store(k, &record{State: answered, Began: began, Since: began, Status: 201, Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -72,7 +74,7 @@ func TestRecordsOverMidnight(t *testing.T) {
 	}
 	early := time.Date(2026, 3, 1, 0, 0, 5, 0, time.UTC)
 	other := testKey(t, "other")
-	if err := r.store(t.Context(), other, &record{State: state("began"), Began: early}); err != nil {
+	if err := r.store(other, &record{State: "began", Began: early, Since: early}); err != nil {
 		t.Fatal(err)
 	}
 	if found, _ := r.load(t.Context(), other, time.Hour, early.Add(-time.Minute)); found == nil {
@@ -87,11 +89,11 @@ func TestSweep(t *testing.T) {
 	for _, flatly := range []bool{false, true} {
 		r, dir := testRecords(t, flatly)
 		for age := range 70 {
-			if err := r.store(t.Context(), testKey(t, "k"), &record{State: answered, Began: now.Add(-time.Duration(age) * day)}); err != nil {
+			if err := r.store(testKey(t, "k"), &record{State: answered, Began: now.Add(-time.Duration(age) * day)}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.sweep(now, firstDays)
+		r.sweep(t.Context(), now, firstDays)
 		var left []string
 		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
@@ -120,5 +122,26 @@ func TestKeysNeverMeet(t *testing.T) {
 			t.Errorf("%q: %q, %v", k, derived.hash, err)
 		}
 		names[derived.hash] = true
+	}
+}
+
+// The reference in the documents has each setting with its values and its default, in the order of
+// the table, and no other.
+func TestSettingsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../docs/directives.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(strings.ReplaceAll(string(text), `\|`, "¦"), "\n## once\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var documented, want []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` ?(.*?) \\| (.*?) \\| .+ \\|$").FindAllStringSubmatch(section, -1) {
+		documented = append(documented, strings.NewReplacer("`", "", "¦", "|").Replace(strings.Join(row[1:], ", ")))
+	}
+	for _, s := range settings {
+		want = append(want, strings.ReplaceAll(strings.Join([]string{s.Name, s.Syntax, s.Usual}, ", "), "`", ""))
+	}
+	if !slices.Equal(documented, want) {
+		t.Errorf("docs/directives.md has %q; expected %q", documented, want)
 	}
 }

@@ -2,10 +2,12 @@ package once
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // reason is why a request is answered by the handler itself.
@@ -28,6 +30,18 @@ var (
 
 	reasons = []*reason{noKey, noScope, badKey, running, unclear, unkept, mismatch, failed}
 )
+
+// reasonOf is why a request is refused that did not get its turn, or whose record could not be read.
+func reasonOf(err error) *reason {
+	_, refused := errors.AsType[*serializer.Refused](err)
+	switch reason := serializer.ReasonOf(err); {
+	case errors.Is(err, errDamaged):
+		return unclear
+	case !refused || reason.IsFailure() || reason == serializer.ReasonClosed:
+		return failed
+	}
+	return running
+}
 
 // retryAfter is how many seconds a client should wait before it asks again.
 const retryAfter = 5

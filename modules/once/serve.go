@@ -32,23 +32,25 @@ import (
 
 // passage is the way of one request through one key.
 type passage struct {
-	handler      *Handler
-	key          key
-	vars         map[string]any
-	repl         *caddy.Replacer
-	about        serializer.Request // what lists and logs have of it
-	id           requestid.ID
-	asked        record // what the request is, in the form of a record
-	inErrorRoute bool
-	outcome      string // or ""
-	earlier      *passage
+	handler *Handler
+	key     key
+	vars    map[string]any
+	repl    *caddy.Replacer
+	about   serializer.Request // what lists and logs have of it
+	id      requestid.ID
+	asked   record // what the request is, and what became of it
+	outcome string // or ""
+	all     *passages
+	earlier *passage
 
 	engine   *engines.Ref // with a reference while the passage waits or has the turn
 	turn     serializer.Turn
 	context  turncontext.Context
 	response responsebuffer.Buffer
 	sent     attempts
-	ran      bool // this is the first request
+	isFirst  bool // and has not freed the key
+
+	retryAfters int // how many such fields the answer had before, such as that of a refusal
 }
 
 // ServeHTTP runs the first request of a key, and answers the others.
@@ -61,123 +63,103 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if text == "" && !h.Required {
 		return next.ServeHTTP(w, r)
 	}
-	p, why, err := h.newPassage(r, repl, text)
-	switch {
-	case err != nil:
-		return caddyhttp.Error(http.StatusInternalServerError, err)
-	case p.hasRun():
+	p := h.newPassage(r, repl)
+	why, err := p.findKey(text, r.Host)
+	if p.comesAgain() {
 		return next.ServeHTTP(w, r)
 	}
-	all := p.add(r)
+	p.all.latest = p
 	if why != nil {
-		return p.refuse(w, r, all, why, nil)
+		return p.refuse(w, r, why, err)
 	}
 	if err := p.readBody(w, r); err != nil {
 		return err
 	}
-	if found, err := p.look(r.Context()); err != nil {
-		return p.refuseWaiter(w, r, all, err)
-	} else if found != nil && found.State != began {
-		return p.answer(w, r, all, found)
-	}
-	if err := p.wait(w, r); err != nil {
-		return p.refuseWaiter(w, r, all, err)
-	}
-	defer p.leave() // for handlers that panic
-	found, err := p.look(r.Context())
-	if err == nil && found == nil {
-		err = p.begin()
-	}
-	if err != nil || found != nil {
+	found, err := p.load(r)
+	if err == nil && (found == nil || found.State == began) {
+		defer p.leave() // for storage that panics
+		if found, err = p.lineUp(w, r); err == nil && found == nil {
+			return p.run(w, r, next)
+		}
 		p.leave()
 	}
 	switch {
-	case err != nil:
-		return p.refuseWaiter(w, r, all, err)
-	case found != nil:
-		return p.answer(w, r, all, found)
+	case err == nil:
+		return p.answer(w, r, found)
+	case r.Context().Err() != nil:
+		return caddyhttp.Error(requestbody.StatusClientClosed, err)
 	}
-	return p.run(w, r, next)
+	return p.refuse(w, r, reasonOf(err), err)
 }
 
-// newPassage describes the passage of a request with a key. why is what is wrong with that, or nil.
-func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer, text string) (p *passage, why *reason, err error) {
+// newPassage describes the passage of a request with a key.
+func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer) *passage {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	address := sha256.Sum256([]byte(original.Method + "\n" + original.URL.RequestURI()))
-	p = &passage{handler: h, vars: vars, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}}
-	_, p.inErrorRoute = repl.Get("http.error")
+	p := &passage{handler: h, vars: vars, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}, all: passagesOf(vars, repl)}
+	p.earlier = p.all.latest
 	p.about = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
+	return p
+}
+
+// findKey derives the key from its text, or returns why it cannot.
+func (p *passage) findKey(text, host string) (why *reason, err error) {
 	if text == "" {
-		return p, noKey, nil
+		return noKey, nil
 	}
 	unquoted, ok := unquote(text)
 	if !ok {
-		return p, badKey, nil
+		return badKey, nil
 	}
 	scope := ""
-	if h.Scope != scopeNone {
-		if scope = repl.ReplaceAll(h.Scope, ""); scope == "" {
-			return p, noScope, nil
+	if p.handler.Scope != scopeNone {
+		if scope = p.repl.ReplaceAll(p.handler.Scope, ""); scope == "" {
+			return noScope, nil
 		}
 	}
-	p.key, err = deriveKey(hostOf(r.Host), scope, unquoted)
-	return p, nil, err
-}
-
-// leastPatience is how long the storage may take before a request runs, though its timeout is
-// shorter.
-const leastPatience = 5 * time.Second
-
-// limit gives the storage its time. Neither the body nor the wait takes of it.
-func (p *passage) limit(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, max(time.Duration(*p.handler.Timeout), leastPatience))
+	if p.key, err = deriveKey(hostOf(host), scope, unquoted); err != nil {
+		return failed, err
+	}
+	return nil, nil
 }
 
 // passages is what is known of one request. A variable of the request has it.
 type passages struct {
-	latest  *passage
-	refused int // the status of the latest refusal, or 0
+	latest *passage // which placeholders answer for, or nil
+	sum    []byte   // SHA-256 of the body, if it was needed
 }
 
-// hasRun reports whether the request comes to a key again that it is the first one of: by a second
-// line, a rewrite or an error route. It would wait for itself.
-func (p *passage) hasRun() bool {
-	all, _ := p.vars[heldturns.Once].(*passages)
-	for e := all.last(); e != nil; e = e.earlier {
-		if e.ran && e.key.hash == p.key.hash {
+func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
+	all, _ := vars[heldturns.Once].(*passages)
+	if all != nil {
+		return all
+	}
+	all = new(passages)
+	vars[heldturns.Once] = all
+	repl.Map(func(name string) (any, bool) {
+		switch {
+		case all.latest == nil:
+		case name == "http.once.key":
+			return all.latest.key.hash, true
+		case name == "http.once.outcome":
+			return all.latest.outcome, true
+		}
+		return nil, false
+	})
+	return all
+}
+
+// comesAgain reports whether the request comes to a key again that it is the first one of: by a
+// second line, a rewrite or an error route. It would wait for itself.
+func (p *passage) comesAgain() bool {
+	for e := p.earlier; e != nil; e = e.earlier {
+		if e.isFirst && e.key.hash == p.key.hash {
 			return true
 		}
 	}
 	return false
-}
-
-func (all *passages) last() *passage {
-	if all == nil {
-		return nil
-	}
-	return all.latest
-}
-
-// add makes a passage the request's latest one, which placeholders answer for.
-func (p *passage) add(r *http.Request) *passages {
-	all, _ := p.vars[heldturns.Once].(*passages)
-	if all == nil {
-		all = new(passages)
-		p.vars[heldturns.Once] = all
-		p.repl.Map(func(name string) (any, bool) {
-			switch name {
-			case "http.once.key":
-				return all.latest.key.hash, true
-			case "http.once.outcome":
-				return all.latest.outcome, true
-			}
-			return nil, false
-		})
-	}
-	p.earlier, all.latest = all.latest, p
-	return all
 }
 
 // Held implements [heldturns.Holder].
@@ -200,9 +182,6 @@ func (all *passages) Innermost() *turncontext.Context {
 	return nil
 }
 
-// Refused implements [heldturns.Holder].
-func (all *passages) Refused() (status int) { return all.refused }
-
 // readBody reads the request body, which is compared, before anything else.
 func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	if err := requestbody.RefuseIncremental(w, r); err != nil {
@@ -214,7 +193,10 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 		context.AfterFunc(r.Context(), body.Free) // error routes may read it, too
 	}
 	if err == nil && p.handler.Compare == compareBody {
-		p.asked.Sum, err = requestbody.Sum(r)
+		if p.all.sum == nil { // later, handlers may have read the body
+			p.all.sum, err = requestbody.Sum(r)
+		}
+		p.asked.Sum = p.all.sum
 	}
 	if err != nil && requestbody.Unread(r) {
 		w.Header().Set("Connection", "close") // or net/http would wait for the rest before it answers
@@ -222,24 +204,37 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	return err
 }
 
-// look finds the record of the key, or nil.
-func (p *passage) look(ctx context.Context) (*record, error) {
-	ctx, cancel := p.limit(ctx)
-	defer cancel()
-	return p.handler.records.load(ctx, &p.key, p.handler.keepTime(), time.Now())
+// load finds the record of the key, or nil.
+func (p *passage) load(r *http.Request) (*record, error) {
+	return p.handler.records.load(r.Context(), &p.key, time.Duration(*p.handler.Keep), time.Now())
+}
+
+// lineUp waits in line for the first request, and finds its record. If there is none, this is the
+// first one, and the record says that it has begun.
+func (p *passage) lineUp(w http.ResponseWriter, r *http.Request) (found *record, err error) {
+	if err := p.enter(w, r); err != nil {
+		return nil, err
+	}
+	if found, err = p.load(r); err == nil && found == nil {
+		err = p.begin()
+	}
+	return found, err
 }
 
 // maxWaiting is how many may wait for one key.
 const maxWaiting = 8
 
-// wait takes a ticket in the queue of the key, and waits for the turn. If it returns an error,
+// queue is that of the key. No queue of serialize begins so by accident.
+func (p *passage) queue() string { return "orderly_once_" + p.key.hash + "_" }
+
+// enter takes a ticket in the queue of the key, and waits for the turn. If it returns an error,
 // the passage has none.
-func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
+func (p *passage) enter(w http.ResponseWriter, r *http.Request) (err error) {
 	p.context.Init(r, true, heldturns.Around(p.vars))
 	if p.engine, err = p.handler.engine.Acquire(); err != nil {
 		return err
 	}
-	if p.turn, err = p.enter(w, r); err == nil {
+	if p.turn, err = p.arrive(w, r); err == nil {
 		err = p.engine.CheckRivals(p.queue(), p.turn)
 	}
 	if err != nil {
@@ -249,10 +244,7 @@ func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	return err
 }
 
-// queue is that of the key. No queue of serialize begins so by accident.
-func (p *passage) queue() string { return "orderly_once_" + p.key.hash + "_" }
-
-func (p *passage) enter(w http.ResponseWriter, r *http.Request) (serializer.Turn, error) {
+func (p *passage) arrive(w http.ResponseWriter, r *http.Request) (serializer.Turn, error) {
 	timeout := time.Duration(*p.handler.Timeout)
 	turn, wait, err := p.engine.Arrive(serializer.Arrival{
 		Queue: p.queue(), Client: r.RemoteAddr, MaxWaiting: maxWaiting, Timeout: timeout, NoWait: timeout == 0,
@@ -265,6 +257,17 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) (serializer.Turn
 	defer stop()
 	defer turncontext.StopTimeouts(w, r)()
 	return wait.End(ctx)
+}
+
+// leave hands the turn over, if the passage has one.
+func (p *passage) leave() {
+	if p.turn == nil {
+		return
+	}
+	p.context.End()
+	p.turn.Leave()
+	p.engine.Release()
+	p.turn = nil
 }
 
 // Request implements [serializer.Requester].
@@ -280,35 +283,31 @@ func (p *passage) Request() serializer.Request {
 // nevertheless, and is removed, unless the turn is lost: then it may be that of another process.
 func (p *passage) begin() error {
 	p.asked.State, p.asked.Began = began, time.Now()
-	ctx, cancel := p.limit(context.Background())
-	defer cancel()
-	err := p.handler.records.store(ctx, &p.key, &p.asked)
-	if lost := p.turn.Context().Err(); lost != nil {
+	p.asked.Since = p.asked.Began
+	err := p.handler.records.store(&p.key, &p.asked)
+	if p.turn.Context().Err() != nil {
 		return fmt.Errorf("the turn was taken back: %w", context.Cause(p.turn.Context()))
 	}
 	if err != nil {
-		p.finally(func(ctx context.Context) error { return p.handler.records.remove(ctx, &p.key, &p.asked) })
+		p.change(p.handler.records.remove)
 	}
 	return err
 }
 
-// storePatience is how long the storage may take when the next handlers have run.
-const storePatience = 10 * time.Second
-
-// finally changes the record when it is known what becomes of the key. If that fails, the record
-// says that the request has begun, which means that nobody knows more.
-func (p *passage) finally(change func(context.Context) error) {
-	ctx, cancel := context.WithTimeout(context.Background(), storePatience)
-	defer cancel()
-	if err := change(ctx); err != nil {
+// change changes the record when it is known what became of the request. If that fails, the record
+// says that it has begun, which means that nobody knows more.
+func (p *passage) change(how func(*key, *record) error) {
+	if err := how(&p.key, &p.asked); err != nil {
 		p.logSome("record", zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
 	}
 }
 
-// run lets the first request through to the next handlers, and stores what became of it before
-// its client learns of it.
+// run lets the first request through to the next handlers, stores what became of it, hands the turn
+// over, and then sends the answer.
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	p.ran, p.outcome = true, outcomeFirst
+	p.isFirst, p.outcome, p.retryAfters = true, outcomeFirst, len(w.Header()["Retry-After"])
+	p.repl.Delete("http.reverse_proxy.retries") // of a proxy before; see freeIfUnsent
+	p.repl.Delete("http.reverse_proxy.upstream.latency")
 	if accepted, ok := r.Header["Accept-Encoding"]; ok { // a repetition may accept none
 		delete(r.Header, "Accept-Encoding")
 		defer func() { r.Header["Accept-Encoding"] = accepted }()
@@ -317,110 +316,73 @@ func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	p.context.Trace(p.sent.trace())
 	p.context.Begin(r)
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))
-	settled := false
-	defer func() {
-		if !settled {
-			p.settle(unknown, responsebuffer.Answer{}, errors.New("a handler panicked"))
-		}
-	}()
-	err := p.response.Serve(next, r)
-	verdict, answer := p.judge(err)
-	settled = true
-	p.settle(verdict, answer, err)
-	p.leave()
-	return p.response.Deliver(err)
+	return p.response.Deliver(p.runInside(r, next))
 }
 
-// settle stores what becomes of the key.
-func (p *passage) settle(verdict verdict, answer responsebuffer.Answer, err error) {
-	kept := p.asked
-	kept.Ended = time.Now()
-	change := func(ctx context.Context) error { return p.handler.records.store(ctx, &p.key, &kept) }
-	switch verdict {
-	case unknown: // the record says so already, but not since when
+var errPanic = errors.New("a handler panicked")
+
+func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error) {
+	defer p.leave()
+	became, answer, why := unknown, responsebuffer.Answer{}, errPanic
+	defer func() { p.settle(became, answer, why) }()
+	err = p.response.Serve(next, r)
+	answer, why = p.response.Answer(), err
+	became = p.judge(answer, err)
+	return err
+}
+
+// settle stores what became of the request, unless another process may have the turn, and so the
+// record, by now.
+func (p *passage) settle(became state, answer responsebuffer.Answer, err error) {
+	p.asked.State, p.asked.Since = became, time.Now()
+	change, outcome := p.handler.records.store, outcomeFirst
+	switch became {
+	case unknown:
 		p.logSome("unknown", zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
-		if p.hasLost() {
-			p.count(outcomeFirst)
-			return
-		}
 	case free:
-		p.finally(func(ctx context.Context) error { return p.handler.records.remove(ctx, &p.key, &kept) })
-		p.count(outcomeFreed)
-		return
-	case noKeep:
-		kept.State = notKept
-	case keep:
-		kept.State, kept.Status, kept.Body = answered, answer.Status, answer.Body
-		kept.Header = maps.Clone(answer.Header)
-		maps.DeleteFunc(kept.Header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
+		change, outcome, p.isFirst = p.handler.records.remove, outcomeFreed, false
+	case answered:
+		p.asked.Status, p.asked.Body, p.asked.Header = answer.Status, answer.Body, maps.Clone(answer.Header)
+		maps.DeleteFunc(p.asked.Header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
 	}
-	p.finally(change)
-	p.count(outcomeFirst)
-}
-
-// hasLost reports whether another process may have the turn, and so the record, by now.
-func (p *passage) hasLost() bool {
-	return serializer.ReasonOf(context.Cause(p.turn.Context())) == serializer.ReasonLost
-}
-
-// leave hands the turn over. Only the first call has an effect.
-func (p *passage) leave() {
-	if p.turn == nil {
-		return
+	if serializer.ReasonOf(context.Cause(p.turn.Context())) != serializer.ReasonLost {
+		p.change(change)
 	}
-	p.context.End()
-	p.turn.Leave()
-	p.engine.Release()
-	p.turn = nil
+	p.count(outcome)
 }
 
 // answer answers a repetition by the record of the key.
-func (p *passage) answer(w http.ResponseWriter, r *http.Request, all *passages, found *record) error {
+func (p *passage) answer(w http.ResponseWriter, r *http.Request, found *record) error {
 	switch {
-	case found.damaged:
-		return p.refuse(w, r, all, unclear, errDamaged)
 	case !found.sameRequest(&p.asked):
-		return p.refuse(w, r, all, mismatch, nil)
+		return p.refuse(w, r, mismatch, nil)
 	case found.State == notKept:
-		return p.refuse(w, r, all, unkept, nil)
+		return p.refuse(w, r, unkept, nil)
 	case found.State != answered:
-		return p.refuse(w, r, all, unclear, nil)
+		return p.refuse(w, r, unclear, nil)
 	}
 	p.count(outcomeRepeated)
 	maps.Copy(w.Header(), found.Header)
 	w.Header().Set("Idempotent-Replayed", "true")
-	if len(found.Body) > 0 {
-		w.Header().Set("Content-Length", strconv.Itoa(len(found.Body)))
-	}
-	w.WriteHeader(found.Status)
 	if len(found.Body) == 0 {
+		w.WriteHeader(found.Status)
 		return nil
 	}
+	w.Header().Set("Content-Length", strconv.Itoa(len(found.Body)))
+	w.WriteHeader(found.Status)
 	_, err := w.Write(found.Body)
 	return err
 }
 
-// refuseWaiter answers a request that did not get its turn, or whose record could not be read.
-func (p *passage) refuseWaiter(w http.ResponseWriter, r *http.Request, all *passages, err error) error {
-	_, refused := errors.AsType[*serializer.Refused](err)
-	switch reason := serializer.ReasonOf(err); {
-	case r.Context().Err() != nil:
-		return caddyhttp.Error(requestbody.StatusClientClosed, err)
-	case !refused || reason.IsFailure() || reason == serializer.ReasonClosed:
-		return p.refuse(w, r, all, failed, err)
-	}
-	return p.refuse(w, r, all, running, err)
-}
-
 // refuse answers a request itself. The next handlers never see it.
-func (p *passage) refuse(w http.ResponseWriter, r *http.Request, all *passages, why *reason, err error) error {
+func (p *passage) refuse(w http.ResponseWriter, r *http.Request, why *reason, err error) error {
 	level := zap.InfoLevel
 	if why == failed {
 		level = zap.ErrorLevel
 	}
 	p.logSome(why.name, level, "refused", zap.String("reason", why.name), zap.Error(err))
 	p.count(why.name)
-	all.refused = why.status
+	heldturns.Around(p.vars).Fail(turncontext.ErrRefused)
 	return why.answer(w, r)
 }
 

@@ -18,60 +18,91 @@ import (
 )
 
 const (
-	defaultKey     = "{http.request.header.Idempotency-Key}"
-	defaultKeep    = caddy.Duration(24 * time.Hour)
-	defaultTimeout = caddy.Duration(30 * time.Second)
-
+	defaultKey  = "{http.request.header.Idempotency-Key}"
 	scopeNone   = "none"
 	compareBody = "body"
-	compareNone = "none"
-
+	maxKeep     = 7 * day
 	maxResponse = 64 << 20
-	maxBuffer   = 1 << 30
 )
 
-// subdirectives are in the order of the documents.
-var subdirectives = directive.Table[*Handler]{
-	text("key", "a text with a placeholder, such as {http.request.uri.query.key}", func(h *Handler) *string { return &h.Key }, checkKey),
-	text("scope", "whose keys these are, such as {http.auth.user.id}, or none", func(h *Handler) *string { return &h.Scope }, checkScope),
-	flag("required", func(h *Handler) *bool { return &h.Required }),
-	directive.On("methods", func(h *Handler, d *caddyfile.Dispenser) (err error) {
-		if h.Methods, err = directive.Methods(d); err != nil {
+// settings are in the order of the documents.
+var settings = directive.Settings[*Handler]{
+	text("key", "<text>", defaultKey, "a text with a placeholder, such as {http.request.uri.query.key}",
+		func(h *Handler) *string { return &h.Key }, (*Handler).checkKey),
+	text("scope", "<text>|none", "", "whose keys these are, such as {http.auth.user.id}, or none",
+		func(h *Handler) *string { return &h.Scope }, (*Handler).checkScope),
+	directive.FlagSetting("required", func(h *Handler) *bool { return &h.Required }),
+	directive.MethodsSetting("methods", func(h *Handler) *[]string { return &h.Methods }, http.MethodPost, http.MethodPatch),
+	keepTime(),
+	directive.DurationSetting("timeout", "30s", 0, func(h *Handler) **caddy.Duration { return &h.Timeout }),
+	directive.SizeSetting("max_response", "256KiB", 1, maxResponse, "from 1 to 64MiB, such as 256KiB",
+		func(h *Handler) **directive.Size { return &h.MaxResponse }),
+	{
+		Name: "repeat_header", Syntax: "<field...>", Usual: "none",
+		Parse: func(h *Handler, d *caddyfile.Dispenser) error {
+			if h.RepeatHeader = d.RemainingArgs(); len(h.RepeatHeader) == 0 {
+				return d.Err("repeat_header: no value; expected names of fields, such as X-Order-Id")
+			}
+			return nil
+		},
+		Check: (*Handler).checkFields,
+	},
+	directive.ChoiceSetting("compare", func(h *Handler) *string { return &h.Compare }, compareBody, "none"),
+	directive.FlagSetting("free_errors", func(h *Handler) *bool { return &h.FreeErrors }),
+	directive.BufferSetting(0, func(h *Handler) **directive.Size { return &h.Buffer }, func(h *Handler) **directive.Size { return &h.BufferDisk }),
+	{
+		Name: "path", Syntax: "<directory>", Usual: "`queues` in Caddy's data directory",
+		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
+			h.Path, err = engines.ParsePath(d)
 			return err
-		}
-		return directive.In(d, checkMethods(h.Methods))
-	}),
-	duration("keep", func(h *Handler) **caddy.Duration { return &h.Keep }, checkKeep),
-	duration("timeout", func(h *Handler) **caddy.Duration { return &h.Timeout }, checkTimeout),
-	directive.On("max_response", func(h *Handler, d *caddyfile.Dispenser) error {
-		if err := directive.Sizes(d, "a size such as 256KiB", &h.MaxResponse); err != nil {
+		},
+	}, {
+		Name: "engine", Syntax: "<name> [{ ... }]", Usual: "file",
+		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
+			h.EngineRaw, err = engines.Parse(d)
 			return err
-		}
-		return directive.In(d, checkMaxResponse(h.MaxResponse))
-	}),
-	directive.On("repeat_header", func(h *Handler, d *caddyfile.Dispenser) error {
-		if h.RepeatHeader = d.RemainingArgs(); len(h.RepeatHeader) == 0 {
-			return d.Err("repeat_header: no value; expected names of fields, such as X-Order-Id")
-		}
-		return directive.In(d, checkFields(h.RepeatHeader))
-	}),
-	text("compare", "body or none", func(h *Handler) *string { return &h.Compare }, checkCompare),
-	flag("free_errors", func(h *Handler) *bool { return &h.FreeErrors }),
-	directive.On("buffer", func(h *Handler, d *caddyfile.Dispenser) error {
-		h.Buffer, h.BufferDisk = nil, nil
-		if err := directive.Sizes(d, "a size such as 64KiB, and perhaps one on disk such as 256MiB", &h.Buffer, &h.BufferDisk); err != nil {
+		},
+	},
+}
+
+// text is a setting that is a text. usual is its default, or "" if it is required.
+func text(name, syntax, usual, expected string, field func(*Handler) *string, check func(*Handler) error) directive.Setting[*Handler] {
+	return directive.Setting[*Handler]{
+		Name: name, Syntax: syntax, Usual: cmp.Or(usual, "required"),
+		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
+			*field(h), err = directive.Value(d, expected)
 			return err
+		},
+		Fill:  func(h *Handler) { *field(h) = cmp.Or(*field(h), usual) },
+		Check: check,
+	}
+}
+
+func (h *Handler) checkKey() error {
+	if !strings.Contains(h.Key, "{") {
+		return fmt.Errorf("key %q: expected a text with a placeholder, such as %s; all requests would have one key", h.Key, defaultKey)
+	}
+	return nil
+}
+
+func (h *Handler) checkScope() error {
+	if h.Scope == "" {
+		return errors.New("scope: missing; expected whose keys these are, such as {http.auth.user.id}, or none if all clients may share them")
+	}
+	return nil
+}
+
+// keepTime is a setting with a longest duration, too: records are removed then.
+func keepTime() directive.Setting[*Handler] {
+	s := directive.DurationSetting("keep", "24h", time.Second, func(h *Handler) **caddy.Duration { return &h.Keep })
+	checkLeast := s.Check
+	s.Check = func(h *Handler) error {
+		if kept := time.Duration(*h.Keep); kept > maxKeep {
+			return fmt.Errorf("keep %s: expected a duration of at most 7d, such as 24h", kept)
 		}
-		return directive.In(d, checkBuffer(h))
-	}),
-	directive.On("path", func(h *Handler, d *caddyfile.Dispenser) (err error) {
-		h.Path, err = engines.ParsePath(d)
-		return err
-	}),
-	directive.On("engine", func(h *Handler, d *caddyfile.Dispenser) (err error) {
-		h.EngineRaw, err = engines.Parse(d)
-		return err
-	}),
+		return checkLeast(h)
+	}
+	return s
 }
 
 // UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
@@ -95,102 +126,14 @@ var subdirectives = directive.Table[*Handler]{
 // A repeated subdirective overrides the earlier one.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	if err := subdirectives.ParseBlock(d, "once", h); err != nil {
+	if err := settings.ParseBlock(d, "once", h); err != nil {
 		return err
 	}
-	return directive.In(d, checkScope(h.Scope))
+	return directive.In(d, h.checkScope())
 }
 
-func text(name, expected string, field func(*Handler) *string, check func(string) error) directive.Subdirective[*Handler] {
-	return directive.On(name, func(h *Handler, d *caddyfile.Dispenser) error {
-		value, err := directive.Value(d, expected)
-		switch {
-		case err != nil:
-			return err
-		case value == "":
-			return d.Errf("%s: empty; expected %s", name, expected)
-		}
-		*field(h) = value
-		return directive.In(d, check(value))
-	})
-}
-
-func flag(name string, field func(*Handler) *bool) directive.Subdirective[*Handler] {
-	return directive.On(name, func(h *Handler, d *caddyfile.Dispenser) error {
-		*field(h) = true
-		return directive.Flag(d)
-	})
-}
-
-func duration(name string, field func(*Handler) **caddy.Duration, check func(time.Duration) error) directive.Subdirective[*Handler] {
-	return directive.On(name, func(h *Handler, d *caddyfile.Dispenser) error {
-		value, err := directive.Duration(d, 0)
-		*field(h) = &value
-		if err != nil {
-			return err
-		}
-		return directive.In(d, check(time.Duration(value)))
-	})
-}
-
-// fillIn applies the defaults, and refuses settings that make no sense.
-func (h *Handler) fillIn() (err error) {
-	if h.Path, err = engines.ExpandPath(h.Path); err != nil {
-		return err
-	}
-	h.Key, h.Compare = cmp.Or(h.Key, defaultKey), cmp.Or(h.Compare, compareBody)
-	if h.Methods = directive.NormalMethods(h.Methods); len(h.Methods) == 0 {
-		h.Methods = []string{http.MethodPost, http.MethodPatch}
-	}
-	h.Keep, h.Timeout = cmp.Or(h.Keep, new(defaultKeep)), cmp.Or(h.Timeout, new(defaultTimeout))
-	h.MaxResponse = cmp.Or(h.MaxResponse, new(directive.Size(256<<10)))
-	h.Buffer, h.BufferDisk = cmp.Or(h.Buffer, new(directive.Size(64<<10))), cmp.Or(h.BufferDisk, new(directive.Size(256<<20)))
-	errs := []error{
-		checkKey(h.Key), checkScope(h.Scope), checkMethods(h.Methods), checkKeep(h.keepTime()), checkTimeout(time.Duration(*h.Timeout)), checkMaxResponse(h.MaxResponse),
-		checkFields(h.RepeatHeader), checkCompare(h.Compare), checkBuffer(h),
-	}
-	return errors.Join(errs...)
-}
-
-func checkKey(key string) error {
-	if !strings.Contains(key, "{") {
-		return fmt.Errorf("key %q: expected a text with a placeholder, such as %s; all requests would have one key", key, defaultKey)
-	}
-	return nil
-}
-
-func checkScope(scope string) error {
-	if scope == "" {
-		return errors.New("scope: missing; expected whose keys these are, such as {http.auth.user.id}, or none if all clients may share them")
-	}
-	return nil
-}
-
-// warnOfScope warns of a scope without a placeholder: its braces may be missing, and then all
-// clients share their keys, and get each other's answers.
-func (h *Handler) warnOfScope() {
-	if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") {
-		h.log.Warn("the scope has no placeholder, so all clients share their keys; write one such as {http.auth.user.id}, or none")
-	}
-}
-
-func checkMethods(methods []string) error { return directive.CheckMethods("methods", methods) }
-
-func checkKeep(keep time.Duration) error {
-	if keep > maxKeep {
-		return fmt.Errorf("keep %s: expected a duration of at most 7d, such as 24h", keep)
-	}
-	return directive.CheckDuration("keep", keep, time.Second)
-}
-
-func checkTimeout(timeout time.Duration) error { return directive.CheckDuration("timeout", timeout, 0) }
-
-func checkMaxResponse(size *directive.Size) error {
-	return directive.CheckSize("max_response", size, 1, maxResponse, "from 1 to 64MiB, such as 256KiB")
-}
-
-func checkFields(names []string) error {
-	for _, name := range names {
+func (h *Handler) checkFields() error {
+	for _, name := range h.RepeatHeader {
 		if !httpguts.ValidHeaderFieldName(name) {
 			return fmt.Errorf("repeat_header: %q is not the name of a field; expected one such as X-Order-Id", name)
 		}
@@ -198,22 +141,14 @@ func checkFields(names []string) error {
 	return nil
 }
 
-func checkCompare(word string) error {
-	if word != compareBody && word != compareNone {
-		return fmt.Errorf("compare %q: expected body or none", word)
-	}
-	return nil
-}
-
-func checkBuffer(h *Handler) error {
-	return errors.Join(
-		directive.CheckSize("buffer", h.Buffer, 0, maxBuffer, "from 0 to 1GiB, such as 64KiB; it cannot be off, since bodies are compared"),
-		directive.CheckSize("buffer_disk", h.BufferDisk, 0, 1<<40, "from 0 to 1TiB, such as 256MiB"))
-}
-
-func (h *Handler) warnOfSetCookie() {
+// warn logs what may be a mistake in the settings. Without the braces of a placeholder in the scope,
+// all clients get each other's answers.
+func (h *Handler) warn() {
 	if slices.ContainsFunc(h.RepeatHeader, isSetCookie) {
 		h.log.Warn("repeat_header has Set-Cookie, which is never repeated: it would give one client the session of another")
+	}
+	if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") {
+		h.log.Warn("the scope has no placeholder, so all clients share their keys; write one such as {http.auth.user.id}, or none")
 	}
 }
 

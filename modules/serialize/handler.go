@@ -193,9 +193,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.derive()
-	if server, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server); ok {
-		turncontext.KeepConnections(server)
-	}
+	turncontext.KeepConnections(ctx)
 	if s.WaitingPage != nil {
 		if err := s.WaitingPage.provision(s.Visit != nil); err != nil {
 			return fmt.Errorf("serialize: waiting_page: %w", err)

@@ -14,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -133,8 +134,8 @@ func (p *passage) Standing() *waitingpage.Standing {
 }
 
 // endStream ends the stream that the passage has opened, if it has begun. Error routes must not
-// run then: they would write into the stream. So this logs what has failed, and leaves the error
-// where handlers around find one that was answered.
+// run then: they would write into the stream. So this logs what has failed, and notes the error
+// for handlers around.
 func (p *passage) endStream(r *http.Request, err *error) {
 	p.all.stream = nil
 	if !p.stream.Begun() {
@@ -147,7 +148,7 @@ func (p *passage) endStream(r *http.Request, err *error) {
 		*err = caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
 	}
 	if *err != nil {
-		r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.error", *err)
+		heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)).Fail(*err)
 	}
 	if *err = p.stream.End(*err); *err == nil {
 		return

@@ -57,10 +57,9 @@ type passage struct {
 // once: a proxy's transport may read the variables after its handler has returned, beside error
 // routes.
 type passages struct {
-	latest  *passage // or nil
-	bypass  bool     // the request bypasses all queues from now on
-	refused int      // the status of the latest refusal, or 0
-	stream  *stream  // of the outermost line with keepalive that the request has not left, or nil
+	latest *passage // or nil
+	bypass bool     // the request bypasses all queues from now on
+	stream *stream  // of the outermost line with keepalive that the request has not left, or nil
 }
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
@@ -145,7 +144,7 @@ func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Re
 	if earlier.failure != nil {
 		p.about.Reason, p.about.Position, p.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
 		p.failure = earlier.failure
-		return p.answerRefusal(w)
+		return p.answerRefusal(w, r)
 	}
 	strict := s.DryRun || earlier.rule.AsStrictAs(p.rule)
 	switch reentered := earlier.context.Over(); {
@@ -161,7 +160,7 @@ func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Re
 	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
 		"and comes to one with %s, which is stricter; give both lines the same settings", p.about.Queue, held, mine))
 	p.failure = earlier.failure
-	return p.answerRefusal(w)
+	return p.answerRefusal(w, r)
 }
 
 // add makes a passage the request's latest one. The placeholders of the request answer for the
@@ -199,9 +198,6 @@ func (all *passages) innermost() *passage {
 	}
 	return p
 }
-
-// Refused implements [heldturns.Holder].
-func (all *passages) Refused() (status int) { return all.refused }
 
 // Held implements [heldturns.Holder].
 func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
@@ -335,7 +331,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
 		p.failure = caddyhttp.Error(requestbody.StatusClientClosed, err)
-		return p.answerRefusal(w)
+		return p.answerRefusal(w, r)
 	}
 	status := s.ErrorCode
 	if refused.Reason.IsFailure() || refused.Reason == serializer.ReasonClosed || refused.Reason == telemetry.ReasonVisitEnded {
@@ -345,7 +341,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	p.about.PausedUntil = cmp.Or(p.engine, s.engine).PausedUntil(p.about.Queue)
 	p.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&p.about, status, refused.Err)
-	return p.answerRefusal(w)
+	return p.answerRefusal(w, r)
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -367,9 +363,9 @@ func refusalOf(err error) *serializer.Refused {
 // answerRefusal answers a request that was refused, also if it comes to its queue again. Then
 // this handler may have another `error_response`; the status stays the same. Error routes
 // answer what is the client's fault: trying again does not help.
-func (p *passage) answerRefusal(w http.ResponseWriter) error {
+func (p *passage) answerRefusal(w http.ResponseWriter, r *http.Request) error {
 	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
-	p.all.refused = failure.StatusCode
+	heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)).Fail(turncontext.ErrRefused)
 	if p.about.Reason == "" && failure.StatusCode < 500 {
 		return p.failure
 	}

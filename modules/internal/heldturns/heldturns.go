@@ -4,8 +4,6 @@
 package heldturns
 
 import (
-	"slices"
-
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -24,10 +22,6 @@ type Holder interface {
 
 	// Innermost is the context of the turn that it has taken last of those, or nil.
 	Innermost() *turncontext.Context
-
-	// Refused is the status by which the handler has refused the request, which then went no
-	// further, or 0.
-	Refused() (status int)
 }
 
 // Of returns the turns that the request with these variables has at the moment.
@@ -56,9 +50,4 @@ func Around(vars map[string]any) (innermost *turncontext.Context) {
 		}
 	}
 	return innermost
-}
-
-// Refused reports whether a handler has refused the request with these variables by a status.
-func Refused(vars map[string]any, status int) bool {
-	return slices.ContainsFunc(holders(vars), func(h Holder) bool { return h.Refused() == status })
 }

@@ -274,23 +274,24 @@ func (b *Buffer) Deliver(err error) error {
 	return err
 }
 
-// Answer is a response that no part of has been sent.
+// Answer is what is kept of a response.
 type Answer struct {
 	Status int
 	Header http.Header // when the handlers gave the status; not to be changed
 	Body   []byte      // until Deliver
+	Whole  bool        // nothing of it has been sent
+	Broken bool        // it has fewer bytes than the handlers announced
 }
 
-// Answer returns what is kept of the response when Serve has returned. whole is false if it
-// was not kept, or only in part. broken is true if it has fewer bytes than the handlers
-// announced.
-func (b *Buffer) Answer() (a Answer, whole, broken bool) {
-	a = Answer{Status: cmp.Or(b.status, http.StatusOK), Header: make(http.Header), Body: b.kept.body.Bytes()}
+// Answer returns what is kept of the response when Serve has returned.
+func (b *Buffer) Answer() Answer {
+	a := Answer{Status: cmp.Or(b.status, http.StatusOK), Header: make(http.Header), Body: b.kept.body.Bytes(), Whole: b.state == keeping && b.fits()}
 	if b.kept.head.restore(a.Header); b.status == 0 {
 		a.Header = b.w.Header()
 	}
 	bodyless := b.head || b.status == http.StatusNoContent || b.status == http.StatusNotModified
-	return a, b.state == keeping && b.fits(), !bodyless && b.length >= 0 && b.written != b.length
+	a.Broken = !bodyless && b.length >= 0 && b.written != b.length
+	return a
 }
 
 // Interface guards

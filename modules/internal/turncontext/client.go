@@ -72,8 +72,13 @@ func Client(w http.ResponseWriter) *http.ResponseController {
 
 type connKey struct{}
 
-// KeepConnections lets the requests of a server know their connections.
-func KeepConnections(s *caddyhttp.Server) {
+// KeepConnections lets the requests of the server of a configuration, if it is for one, know their
+// connections.
+func KeepConnections(ctx caddy.Context) {
+	s, ok := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if !ok {
+		return
+	}
 	s.RegisterConnContext(func(ctx context.Context, conn net.Conn) context.Context {
 		if ctx.Value(connKey{}) != nil { // another handler has registered, too
 			return ctx

@@ -5,6 +5,7 @@ package turncontext
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptrace"
@@ -32,6 +33,7 @@ type Context struct {
 	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
+	failure error                   // of a handler inside, which may have answered it itself, or nil
 }
 
 // fixedType is a context of a request. A goroutine that outlives the handlers may read the
@@ -176,6 +178,22 @@ func (c *Context) revokeOnce(cause error) bool {
 
 // Revoked is the revocation of the turn, or nil.
 func (c *Context) Revoked() *Revocation { return c.revoked.Load() }
+
+// ErrRefused means that a handler has refused the request, which then went no further.
+var ErrRefused = errors.New("refused")
+
+// Fail notes the first error of a handler inside this turn, and so inside those around it. That
+// handler may have answered it itself. c may be nil.
+func (c *Context) Fail(err error) {
+	for ; c != nil; c = c.around {
+		if c.failure == nil {
+			c.failure = err
+		}
+	}
+}
+
+// Failure is the error that was noted, or nil.
+func (c *Context) Failure() error { return c.failure }
 
 // InnerRevoked is the revocation of a turn of another queue inside this one, or nil.
 func (c *Context) InnerRevoked() (r *Revocation) {
