@@ -13,7 +13,6 @@ require (
 	github.com/segmentio/ksuid v1.0.4
 	github.com/valyala/fasthttp v1.77.0
 	golang.org/x/sys v0.49.0
-	golang.org/x/text v0.43.0
 )
 
 require (

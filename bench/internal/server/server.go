@@ -4,22 +4,21 @@
 package server
 
 import (
-	"bytes"
-	"context"
 	"embed"
-	"errors"
-	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"testing"
 	"text/template"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Config is what a server is configured for. Its template is the one of configs with
@@ -56,146 +55,86 @@ var arguments = map[string]string{
 type Server struct {
 	Addr string // where it answers, or its socket
 	Dir  string // its own
-	cmd  *exec.Cmd
-	stop context.CancelFunc
-	done chan struct{}
+	*testprocess.Process
 }
 
-// ErrMissing means that a program is not installed.
-var ErrMissing = errors.New("not installed")
-
-// Start runs a server in a directory of its own below parent, until ctx ends or
-// [Server.Stop]. It is ready when it takes connections.
-func Start(ctx context.Context, c Config, parent string) (*Server, error) {
-	s := &Server{done: make(chan struct{})}
-	var complaint bytes.Buffer
-	err := s.configure(c, parent)
-	if err == nil {
-		err = s.start(ctx, c, &complaint)
+// Start runs a server in a directory of its own below parent until the end of the benchmark. It is
+// ready when it takes connections. A program that is missing skips the benchmark.
+func Start(b *testing.B, c Config, parent string) *Server {
+	b.Helper()
+	name, path := filepath.Base(c.Program), Find(b, c.Program)
+	dir, err := os.MkdirTemp(parent, "server-")
+	must(b, err)
+	s, network := &Server{Dir: dir, Addr: filepath.Join(dir, "socket")}, "unix"
+	if name != "php-fpm" { // over TCP, its answers would wait for delayed acknowledgements
+		s.Addr, network = testprocess.FreeAddr(b), "tcp"
 	}
-	if err != nil {
-		return nil, fmt.Errorf("starting %s: %w\n%s", c.Program, err, &complaint)
-	}
-	return s, nil
-}
-
-func (s *Server) start(ctx context.Context, c Config, complaint io.Writer) error {
-	path, err := Find(c.Program)
-	if err != nil {
-		return err
-	}
-	ctx, s.stop = context.WithCancel(ctx)
-	args := strings.ReplaceAll(arguments[filepath.Base(c.Program)], "FILE", filepath.Join(s.Dir, "config"))
-	s.cmd = exec.CommandContext(ctx, path, strings.Fields(args)...)
-	s.cmd.Stdout, s.cmd.Stderr = complaint, complaint
-	s.cmd.Env = append(os.Environ(), "HOME="+s.Dir, "XDG_CONFIG_HOME="+s.Dir, "XDG_DATA_HOME="+s.Dir)
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	s.cmd.Cancel = func() error { return syscall.Kill(-s.Pid(), syscall.SIGKILL) } // with all that it started
-	if err := s.cmd.Start(); err != nil {
-		s.stop()
-		return err
-	}
-	go func() {
-		defer close(s.done)
-		_ = s.cmd.Wait() // it is killed
-	}()
-	if err := s.awaitReady(); err != nil {
-		s.Stop()
-		return err
-	}
-	return nil
-}
-
-// Stop ends the server.
-func (s *Server) Stop() {
-	s.stop()
-	<-s.done
+	config := s.configure(b, c, name)
+	cmd := exec.Command(path, strings.Fields(strings.ReplaceAll(arguments[name], "FILE", config))...)
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
+	s.Process = testprocess.Start(b, cmd)
+	b.Cleanup(func() { s.End(syscall.SIGTERM) }) // with all that it started
+	wait.Eventually(b, name+" takes connections", func() error {
+		s.WantRunning()
+		conn, err := net.DialTimeout(network, s.Addr, time.Second)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	})
+	return s
 }
 
 // Find looks for a program, also where Debian has those of the administrator. Debian
 // names php-fpm after its version.
-func Find(program string) (string, error) {
+func Find(b *testing.B, program string) string {
+	b.Helper()
 	if path, err := exec.LookPath(program); err == nil {
-		return path, nil
+		return path
 	}
 	for _, pattern := range []string{"/usr/sbin/" + program, "/usr/sbin/" + program + "[0-9]*"} {
 		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[len(found)-1], nil
+			return found[len(found)-1]
 		}
 	}
-	return "", fmt.Errorf("%s: %w", program, ErrMissing)
+	b.Skip(program, "is missing")
+	return ""
 }
 
-// configure writes the configuration.
-func (s *Server) configure(c Config, parent string) (err error) {
-	name := filepath.Base(c.Program)
-	if s.Dir, err = os.MkdirTemp(parent, "server-"); err != nil {
-		return err
-	}
-	s.Addr = filepath.Join(s.Dir, "socket")
-	if name != "php-fpm" { // over TCP, its answers would wait for delayed acknowledgements
-		if s.Addr, err = freeAddr(); err != nil {
-			return err
-		}
-	}
+// configure writes the configuration, and returns its path.
+func (s *Server) configure(b *testing.B, c Config, name string) (config string) {
+	b.Helper()
 	full := site{Config: c, Dir: s.Dir, Addr: s.Addr, Root: os.Geteuid() == 0}
 	if c.One && name == "apache2" {
 		full.Libraries, _ = filepath.Glob("/usr/lib/*/libpcre.so.3")
 		if _, err := os.Stat("/usr/lib/apache2/modules/mod_qos.so"); err != nil || len(full.Libraries) == 0 {
-			return fmt.Errorf("libapache2-mod-qos with libpcre3: %w", ErrMissing)
+			b.Skip("libapache2-mod-qos with libpcre3 is missing")
 		}
 	}
 	text, err := template.ParseFS(configs, "configs/"+name)
-	if err != nil {
-		return err
-	}
+	must(b, err)
 	file, err := os.Create(filepath.Join(s.Dir, "config"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(text.Execute(file, full), file.Close(), os.Chmod(s.Dir, 0o755))
+	must(b, err)
+	defer file.Close()
+	must(b, text.Execute(file, full))
+	must(b, os.Chmod(s.Dir, 0o755))
+	return file.Name()
 }
-
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
-}
-
-func (s *Server) awaitReady() error {
-	network := "tcp"
-	if filepath.IsAbs(s.Addr) {
-		network = "unix"
-	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		conn, err := net.DialTimeout(network, s.Addr, time.Second)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-s.done:
-			return fmt.Errorf("it ended: %s", s.cmd.ProcessState)
-		case <-time.After(20 * time.Millisecond):
-		}
-		if time.Now().After(deadline) {
-			return err
-		}
-	}
-}
-
-// Pid is the number of its process.
-func (s *Server) Pid() int { return s.cmd.Process.Pid }
 
 // ProcessorTime is how long the server's process has been at work, in all its
 // threads. What else runs on the machine does not count.
-func (s *Server) ProcessorTime() (time.Duration, error) {
+func (s *Server) ProcessorTime(b *testing.B) time.Duration {
+	b.Helper()
 	// The clock of a process, as clock_getcpuclockid(3) makes it of its number.
-	clock := int32(^s.Pid()<<3 | 2)
+	clock := int32(^s.PID<<3 | 2)
 	var t unix.Timespec
-	if err := unix.ClockGettime(clock, &t); err != nil {
-		return 0, fmt.Errorf("reading the processor time of process %d: %w", s.Pid(), err)
+	must(b, unix.ClockGettime(clock, &t))
+	return time.Duration(t.Nano())
+}
+
+func must(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
 	}
-	return time.Duration(t.Nano()), nil
 }

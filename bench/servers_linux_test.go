@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/bench/internal/server"
+)
+
+// program is a Caddy to measure instead of that of this checkout.
+var program = os.Getenv("CADDY")
+
+// contest is servers that serve in turn, each time as a new process.
+type contest struct {
+	home    string // for files that are thrown away, on a disk: lock files are among them
+	names   []string
+	configs []server.Config
+	path    string // of the requests
+	length  time.Duration
+}
+
+// newContest has a Caddy without a queue and one with each engine take part.
+func newContest(b *testing.B) *contest {
+	b.Helper()
+	home, err := os.MkdirTemp("/var/tmp", "orderly-bench-")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { os.RemoveAll(home) })
+	if err := os.Chmod(home, 0o755); err != nil { // servers may go on as another user
+		b.Fatal(err)
+	}
+	caddy := cmp.Or(program, filepath.Join(home, "caddy"))
+	if program == "" {
+		if out, err := exec.Command("go", "build", "-C", "..", "-buildvcs=false", "-o", caddy, "./cmd/caddy").CombinedOutput(); err != nil {
+			b.Fatalf("building caddy: %v\n%s", err, out)
+		}
+	}
+	c := &contest{home: home, length: time.Second}
+	c.add("Caddy,no_queue", server.Config{Program: caddy})
+	c.add("Orderly,memory", server.Config{Program: caddy, Engine: "memory"})
+	c.add("Orderly,lock_files", server.Config{Program: caddy, Engine: "file"})
+	return c
+}
+
+func (c *contest) add(name string, config server.Config) {
+	c.names, c.configs = append(c.names, name), append(c.configs, config)
+}
+
+// proxyTo has all servers stand before an upstream.
+func (c *contest) proxyTo(upstream, php string) {
+	for i := range c.configs {
+		c.configs[i].Upstream, c.configs[i].PHP = upstream, php
+	}
+}
+
+// run measures each server with as many clients.
+func (c *contest) run(b *testing.B, clients ...int) {
+	for _, n := range clients {
+		for i, name := range c.names {
+			b.Run(fmt.Sprintf("clients=%d/server=%s", n, name), func(b *testing.B) {
+				s := server.Start(b, c.configs[i], c.home)
+				for b.Loop() {
+					c.load(b, s, n)
+				}
+			})
+		}
+	}
+}
+
+// result is what load generator wrk writes at the end.
+const result = `done = function(summary, latency)
+	local e = summary.errors
+	io.write(string.format("RESULT %d %d %d %f %f", summary.requests, summary.duration,
+		e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99)))
+end`
+
+// load has clients ask a server for a while. Each sends its next request when it has the answer to the
+// last.
+func (c *contest) load(b *testing.B, s *server.Server, clients int) {
+	b.Helper()
+	script := filepath.Join(s.Dir, "result.lua")
+	if err := os.WriteFile(script, []byte(result), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	before := s.ProcessorTime(b)
+	out, err := exec.Command(server.Find(b, "wrk"), "--threads", "1", "--connections", strconv.Itoa(clients), "--timeout", "60",
+		"--duration", c.length.String(), "--script", script, "http://"+s.Addr+c.path).CombinedOutput()
+	worked := s.ProcessorTime(b) - before
+	var requests, micros, bad int
+	var median, late float64 // microseconds
+	_, text, _ := strings.Cut(string(out), "RESULT ")
+	if _, scanErr := fmt.Sscan(text, &requests, &micros, &bad, &median, &late); cmp.Or(err, scanErr) != nil || bad > 0 || requests == 0 {
+		b.Fatalf("%d of %d requests failed: %v\n%s", bad, bad+requests, cmp.Or(err, scanErr), out)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(requests)/float64(micros)*1e6, "requests/s")
+	b.ReportMetric(median/1e3, "median-ms")
+	b.ReportMetric(late/1e3, "p99-ms")
+	b.ReportMetric(float64(worked.Microseconds())/float64(requests), "processor-µs")
+}
+
+// The queue in front of the fastest handler there is, so all that it costs is seen.
+func BenchmarkRespond(b *testing.B) { newContest(b).run(b, 1, 16, 32) }
+
+// The queues of Caddy and HAProxy in front of one upstream, which answers at once or takes a moment.
+// Of HAProxy's threads, more get into each other's way at maxconn 1.
+func BenchmarkProxy(b *testing.B) {
+	c := newContest(b)
+	c.add("HAProxy,no_queue", server.Config{Program: "haproxy"})
+	c.add("HAProxy,maxconn_1", server.Config{Program: "haproxy", One: true})
+	c.add("HAProxy,maxconn_1,one_thread", server.Config{Program: "haproxy", One: true, Threads: 1})
+	c.proxyTo(server.StartBackend(b), "")
+	for _, takes := range []time.Duration{0, 500 * time.Microsecond} {
+		c.path = fmt.Sprintf("/?ns=%d", takes)
+		b.Run("upstream="+takes.String(), func(b *testing.B) { c.run(b, 1, 32) })
+	}
+}
+
+// A PHP script of five milliseconds behind each queue: what users feel. With mod_qos, a round of 32
+// clients takes more than a second and a half.
+func BenchmarkPHP(b *testing.B) {
+	c := newContest(b)
+	c.add("HAProxy,no_queue", server.Config{Program: "haproxy"})
+	c.add("HAProxy,maxconn_1", server.Config{Program: "haproxy", One: true})
+	c.add("Apache,no_queue", server.Config{Program: "apache2"})
+	c.add("Apache,mod_qos", server.Config{Program: "apache2", One: true})
+	php := server.StartPHP(b, c.home)
+	c.proxyTo(php.Addr, php.Dir)
+	c.path, c.length = "/work.php?ns=5000000", 3*time.Second
+	c.run(b, 1, 32)
+}
