@@ -17,14 +17,13 @@ type replicated struct {
 	t                *testing.T
 	ttl              time.Duration
 	primary, standby *testpostgres.Server
-	links            []*testrelay.Relay
+	links            [][]*testrelay.Relay
 }
 
 func (r *replicated) faults() map[string]func() {
-	someone := func() *testrelay.Relay { return r.links[rand.IntN(len(r.links))] }
 	all := func(do func(*testrelay.Relay)) {
-		for _, link := range r.links {
-			do(link)
+		for _, links := range r.links {
+			do(links[0])
 		}
 	}
 	return map[string]func(){
@@ -42,35 +41,17 @@ func (r *replicated) faults() map[string]func() {
 			time.Sleep(r.ttl + time.Second)
 			r.primary.Thaw()
 		},
-		"a process cut off": func() {
-			link := someone()
-			link.Part(true)
-			time.Sleep(r.ttl + time.Second)
-			link.Part(false)
-		},
 		"a process led to an empty schema": func() {
 			r.primary.Query("orderly", "CREATE SCHEMA IF NOT EXISTS elsewhere; ALTER ROLE orderly SET search_path = elsewhere")
-			someone().Cut()
+			r.links[rand.IntN(len(r.links))][0].Cut()
 			time.Sleep(2*r.ttl + time.Second)
 			r.primary.Query("orderly", "ALTER ROLE orderly RESET search_path")
 			r.primary.Query("orderly", "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()")
-		},
-		"answers held": func() {
-			link := someone()
-			link.Hold(true)
-			time.Sleep(2 * time.Second)
-			link.Hold(false)
 		},
 		"answers to commits lost": func() {
 			for range 20 {
 				all(func(link *testrelay.Relay) { link.Lose("COMMIT") })
 				time.Sleep(100 * time.Millisecond)
-			}
-		},
-		"connections broken": func() {
-			for range 5 {
-				all((*testrelay.Relay).Cut)
-				time.Sleep(200 * time.Millisecond)
 			}
 		},
 		"tables locked": func() { lockTables(r.primary, 3*time.Second) },
@@ -104,8 +85,8 @@ func TestHistories(t *testing.T) {
 		if i == 2 {
 			url = testpostgres.StartPooler(t, link.Addr).URL()
 		}
-		r.links, engines = append(r.links, link), append(engines, open(t, Options{URL: url, TTL: r.ttl}))
+		r.links, engines = append(r.links, []*testrelay.Relay{link}), append(engines, open(t, Options{URL: url, TTL: r.ttl}))
 		testlease.EnterSoon(t, engines[i]) // some faults need the tables
 	}
-	testlease.Histories{TTL: r.ttl, Engines: engines, Faults: r.faults}.Run(t)
+	testlease.Histories{TTL: r.ttl, Engines: engines, Links: r.links, Faults: r.faults}.Run(t)
 }

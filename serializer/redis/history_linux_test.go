@@ -16,7 +16,7 @@ import (
 )
 
 // historyFaults are what happens to a server that saves everything, and to the links to it.
-func historyFaults(t *testing.T, s, other *server, links []*testrelay.Relay) map[string]func() {
+func historyFaults(t *testing.T, s, other *server, links [][]*testrelay.Relay) map[string]func() {
 	data := filepath.Join(s.dir, "appendonlydir")
 	atMost := func(d time.Duration) { time.Sleep(time.Duration(rand.IntN(int(d)))) }
 	return map[string]func(){
@@ -58,38 +58,11 @@ func historyFaults(t *testing.T, s, other *server, links []*testrelay.Relay) map
 			atMost(2 * ttl)
 			s.Thaw()
 		},
-		"a process cut off": func() {
-			link := links[rand.IntN(len(links))]
-			link.Hold(true)
-			time.Sleep(ttl + time.Second)
-			link.Hold(false)
-		},
 		"a process led to an empty server": func() {
-			link := links[rand.IntN(len(links))]
+			link := links[rand.IntN(len(links))][0]
 			link.Lead(other.address)
 			time.Sleep(2*ttl + time.Second)
 			link.Lead(s.address)
-		},
-		"connections broken": func() {
-			for range 5 {
-				for _, link := range links {
-					link.Cut()
-				}
-				time.Sleep(200 * time.Millisecond)
-			}
-		},
-		"answers lost while callers leave": func() {
-			for range 10 {
-				for _, link := range links {
-					link.Hold(true)
-				}
-				atMost(2 * pollInterval)
-				for _, link := range links {
-					link.Cut()
-					link.Hold(false)
-				}
-				atMost(pollInterval)
-			}
 		},
 		"server's clock set": func() { setClock(s) },
 	}
@@ -98,14 +71,14 @@ func historyFaults(t *testing.T, s, other *server, links []*testrelay.Relay) map
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	s, other := startServer(t, saving...), startServer(t)
-	var links []*testrelay.Relay
+	var links [][]*testrelay.Relay
 	var engines []*serializer.Engine
 	for range 3 {
 		link := testrelay.Start(t, s.address)
-		links, engines = append(links, link), append(engines, testlease.Ready(t, open(t, Options{}, link.Addr))) // some faults need a known history
+		links, engines = append(links, []*testrelay.Relay{link}), append(engines, testlease.Ready(t, open(t, Options{}, link.Addr))) // some faults need a known history
 	}
 	testlease.Histories{
-		TTL: ttl, Engines: engines,
+		TTL: ttl, Engines: engines, Links: links,
 		Faults: func() map[string]func() { return historyFaults(t, s, other, links) },
 		Rest: func() {
 			time.Sleep(ttl + time.Duration(rand.IntN(int(ttl))))

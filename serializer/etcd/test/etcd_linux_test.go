@@ -2,13 +2,10 @@
 // module of its own, so that nobody who uses the engine needs an etcd server.
 //
 //	go test ./...                                                # everything that this user may do
-//	go test -run TestFaults -v -timeout 30m . -long              # longer, with all faults
 //	go test -run TestHistories -v -timeout 60m . -for 30m        # histories
 //	go test -run - -bench HandOver -timeout 20m .                # figures
 //
-// The tests of faults put members and processes into network namespaces, which
-// needs root and iproute2; without these, the tests are skipped. Some need the
-// system's etcd, on Debian from etcd-server.
+// Some tests need the system's etcd, on Debian from etcd-server.
 package test
 
 import (
@@ -67,8 +64,6 @@ func startLink(t testing.TB, url string) link {
 }
 
 func (l link) url() string { return "http://" + l.Addr }
-
-func (l link) lead(url string) { l.Lead(strings.TrimPrefix(url, "http://")) }
 
 func arrival(queue string) serializer.Arrival { return testlease.Arrival(queue, 20*time.Second) }
 

@@ -10,7 +10,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
@@ -134,8 +133,8 @@ func (s *trio) signal(signal syscall.Signal) {
 func TestMajoritySilent(t *testing.T) {
 	testlease.Promises[*trio]{TTL: 4 * time.Second, Open: openAs(etcd.Options{}), Start: func(t testing.TB, _ ...string) *trio {
 		members, endpoints := startTrio(t, testetcd.Own)
-		wait.Until(t, "a member leads", func() bool { return slices.ContainsFunc(members, (*testetcd.Server).Leads) })
-		silent := slices.DeleteFunc(slices.Clone(members), (*testetcd.Server).Leads)
+		leader := awaitLeader(t, members)
+		silent := slices.Delete(slices.Clone(members), leader, leader+1)
 		return &trio{server: server{Server: members[0]}, endpoints: endpoints, silent: silent}
 	}}.ServerSilent(t)
 }

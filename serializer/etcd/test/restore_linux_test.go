@@ -2,6 +2,7 @@ package test
 
 import (
 	"errors"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -61,7 +62,9 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			turns(1)
 			waitUntilEmpty(t, s.Client(t))
 			file := filepath.Join(t.TempDir(), "snapshot.db")
-			run(t, "etcdctl", "--endpoints", s.URL, "snapshot", "save", file)
+			if text, err := exec.Command("etcdctl", "--endpoints", s.URL, "snapshot", "save", file).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, text)
+			}
 			turns(100)
 			holder := testlease.Enter(t, here, arrival("held"))
 			waiter := testlease.Join(t, there, arrival("held"))

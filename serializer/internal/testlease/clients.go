@@ -1,9 +1,7 @@
 package testlease
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -24,7 +22,6 @@ type Clients struct {
 
 	mu      sync.Mutex
 	refused []error
-	onSlots map[string][]Hold // those that have ended, by slot
 }
 
 // Come has n clients of each engine come to a queue.
@@ -39,13 +36,13 @@ func ComeToSlots(queue string, slots []string, n int, engines ...*serializer.Eng
 }
 
 func come(a serializer.Arrival, n int, engines []*serializer.Engine) *Clients {
-	c := &Clients{History: NewHistory(), onSlots: make(map[string][]Hold)}
+	c := &Clients{History: NewHistory()}
 	a.Timeout = 30 * time.Second
-	for i, e := range engines {
-		for j := range n {
+	for _, e := range engines {
+		for range n {
 			c.group.Go(func() {
 				for !c.over.Load() {
-					c.takeTurn(e, a, i*n+j)
+					c.takeTurn(e, a)
 				}
 			})
 		}
@@ -61,8 +58,8 @@ func (c *Clients) End() (refused []error) {
 }
 
 // takeTurn enters and leaves. The hold ends when its turn is revoked.
-func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival, client int) {
-	hold := c.Asks(client)
+func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival) {
+	hold := c.Asks()
 	end := func() { c.Leave(hold) }
 	a.Revoke = func(error) { end() }
 	turn, err := e.Enter(context.Background(), a)
@@ -73,30 +70,10 @@ func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival, client in
 		time.Sleep(50 * time.Millisecond)
 		return
 	}
-	c.Enter(hold, turn.Token())
+	c.Enter(hold, turn.Token(), turn.Slot())
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
 	end()
-	c.noteSlot(turn.Slot(), hold)
 	turn.Leave()
-}
-
-func (c *Clients) noteSlot(slot string, hold *Hold) {
-	c.History.mu.Lock()
-	defer c.History.mu.Unlock()
-	c.onSlots[slot] = append(c.onSlots[slot], *hold)
-}
-
-// JudgeSlots looks for two that had one slot at a time.
-func (c *Clients) JudgeSlots() error {
-	for slot, holds := range c.onSlots {
-		slices.SortFunc(holds, func(a, b Hold) int { return cmp.Compare(a.Came, b.Came) })
-		for i := range len(holds) - 1 {
-			if holds[i+1].Came < holds[i].Went {
-				return fmt.Errorf("two had slot %q: %+v, and %+v", slot, holds[i], holds[i+1])
-			}
-		}
-	}
-	return nil
 }
 
 // Crowd has n callers of two processes wait, and one of a process that comes later. Each of the n comes

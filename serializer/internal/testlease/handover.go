@@ -23,7 +23,7 @@ func HandOver(b *testing.B, open func() *serializer.Engine) {
 			clients := Come(Queue, 8/processes, engines...)
 			wait.Until(b, "all had turns", func() bool { return clients.Len() > b.N })
 			clients.End()
-			gaps := slices.Sorted(slices.Values(clients.gaps()))
+			gaps := slices.Sorted(slices.Values(clients.Gaps()))
 			b.ReportMetric(float64(gaps[len(gaps)/2])/float64(time.Microsecond), "median-µs")
 			b.ReportMetric(float64(gaps[len(gaps)*99/100])/float64(time.Microsecond), "p99-µs")
 		})

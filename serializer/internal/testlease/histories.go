@@ -4,10 +4,14 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
@@ -17,8 +21,9 @@ var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at le
 type Histories struct {
 	TTL     time.Duration
 	Engines []*serializer.Engine // one a process
+	Links   [][]*testrelay.Relay // from each process to the servers
 
-	// Faults are what happens to the servers and to the links, each once in a round.
+	// Faults are what happens to the servers, each once in a round. What happens to all links comes by itself.
 	Faults func() map[string]func()
 
 	// Rest follows each fault. Without it, a rest is half a second.
@@ -42,7 +47,7 @@ func (h Histories) Run(t *testing.T) {
 			// The machine kept this process from running for longer than the margin of a
 			// lease: then two may be inside, as the documents say.
 			stalled++
-		} else if err := errors.Join(all.Judge(), onSlots.JudgeSlots()); err != nil {
+		} else if err := errors.Join(all.Judge(), onSlots.Judge()); err != nil {
 			if !excuse {
 				t.Fatal(err)
 			}
@@ -67,7 +72,9 @@ func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused in
 		// Turns of a queue with one process pass on and end also while it gets no answers.
 		alone = append(alone, Come(fmt.Sprintf("b%d_", i), 3, e))
 	}
-	for name, fault := range h.Faults() {
+	faults := h.Faults()
+	maps.Copy(faults, h.linkFaults())
+	for name, fault := range faults {
 		seen[name]++
 		fault()
 		if h.Rest == nil {
@@ -82,6 +89,43 @@ func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused in
 	}
 	close(over)
 	return all, onSlots, refused, <-stalled
+}
+
+// linkFaults are what happens to the links of a process, or to all.
+func (h Histories) linkFaults() map[string]func() {
+	all := slices.Concat(h.Links...)
+	each := func(links []*testrelay.Relay, do func(*testrelay.Relay)) {
+		for _, link := range links {
+			do(link)
+		}
+	}
+	part := func(hold func(*testrelay.Relay, bool)) {
+		links := h.Links[rand.IntN(len(h.Links))]
+		each(links, func(link *testrelay.Relay) { hold(link, true) })
+		time.Sleep(h.TTL + time.Second)
+		each(links, func(link *testrelay.Relay) { hold(link, false) })
+	}
+	return map[string]func(){
+		"a process cut off":        func() { part((*testrelay.Relay).Part) },
+		"a process gets no answer": func() { part((*testrelay.Relay).Hold) },
+		"connections broken": func() {
+			for range 5 {
+				each(all, (*testrelay.Relay).Cut)
+				time.Sleep(200 * time.Millisecond)
+			}
+		},
+		"answers lost while callers leave": func() {
+			for range 10 {
+				each(all, func(link *testrelay.Relay) { link.Hold(true) })
+				time.Sleep(rand.N(time.Second))
+				each(all, func(link *testrelay.Relay) {
+					link.Cut()
+					link.Hold(false)
+				})
+				time.Sleep(rand.N(500 * time.Millisecond))
+			}
+		},
+	}
 }
 
 // longestStall watches for times in which nothing here runs.

@@ -19,28 +19,25 @@ type History struct {
 
 // Hold is one turn. Its times are since the history began.
 type Hold struct {
-	Client      int
 	Token       uint64
 	Asked, Came time.Duration
 	Went        time.Duration // when the holder left, or the queue ceased to vouch for it
+	Slot        string        // that the holder had; empty in a queue without slots
 }
 
 // NewHistory begins a history now.
 func NewHistory() *History { return &History{start: time.Now()} }
 
-// Now is the time since the history began.
-func (h *History) Now() time.Duration { return time.Since(h.start) }
-
 // Asks begins the hold of a client that asks for its turn now. It is not yet inside.
-func (h *History) Asks(client int) *Hold {
-	return &Hold{Client: client, Asked: h.Now(), Went: math.MaxInt64}
+func (h *History) Asks() *Hold {
+	return &Hold{Asked: time.Since(h.start), Went: math.MaxInt64}
 }
 
 // Enter notes that a client is inside.
-func (h *History) Enter(hold *Hold, token uint64) {
+func (h *History) Enter(hold *Hold, token uint64, slot string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	hold.Token, hold.Came = token, h.Now()
+	hold.Token, hold.Slot, hold.Came = token, slot, time.Since(h.start)
 	h.holds = append(h.holds, hold)
 }
 
@@ -49,7 +46,7 @@ func (h *History) Enter(hold *Hold, token uint64) {
 func (h *History) Leave(hold *Hold) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	hold.Went = min(hold.Went, h.Now())
+	hold.Went = min(hold.Went, time.Since(h.start))
 }
 
 // Len counts the holds.
@@ -59,20 +56,18 @@ func (h *History) Len() int {
 	return len(h.holds)
 }
 
-// First is the least token; 0 if there was no hold.
-func (h *History) First() (token uint64) {
+// First is the token of the first hold; 0 if there was none.
+func (h *History) First() uint64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, hold := range h.holds {
-		if token == 0 || hold.Token < token {
-			token = hold.Token
-		}
+	if len(h.holds) == 0 {
+		return 0
 	}
-	return token
+	return h.holds[0].Token
 }
 
-// gaps are the times between one hold and the next.
-func (h *History) gaps() (gaps []time.Duration) {
+// Gaps are the times between one hold and the next.
+func (h *History) Gaps() (gaps []time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, hold := range h.holds[1:] {
@@ -84,11 +79,24 @@ func (h *History) gaps() (gaps []time.Duration) {
 // Judge looks for moments at which the turns can have begun and ended so that at most one was
 // inside, in the order of tokens. A turn begins between the request and the arrival behind the
 // queue, and ends at any time after its hold. The earliest moment for each is the best for all
-// that follow.
+// that follow. In a queue with slots, at most one had each, in any order.
 func (h *History) Judge() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	holds := slices.SortedFunc(slices.Values(h.holds), func(a, b *Hold) int { return cmp.Compare(a.Token, b.Token) })
+	slots := make(map[string][]*Hold)
+	for _, hold := range h.holds {
+		slots[hold.Slot] = append(slots[hold.Slot], hold)
+	}
+	slices.SortFunc(slots[""], func(a, b *Hold) int { return cmp.Compare(a.Token, b.Token) })
+	for _, holds := range slots {
+		if err := judge(holds); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func judge(holds []*Hold) error {
 	before, free := new(Hold), time.Duration(0)
 	for _, hold := range holds {
 		begins := max(free, hold.Asked)

@@ -11,12 +11,15 @@ func TestJudge(t *testing.T) {
 		holds []*Hold
 		ok    bool
 	}{
-		"one after the other":          {[]*Hold{{0, 1, 0, 1, 2}, {1, 2, 0, 3, 4}}, true},
-		"the last one is still there":  {[]*Hold{{0, 1, 0, 1, 2}, {1, 2, 0, 3, math.MaxInt64}}, true},
-		"overlap":                      {[]*Hold{{0, 1, 0, 1, 4}, {1, 2, 0, 3, 5}}, false},
-		"overlap with one still there": {[]*Hold{{0, 1, 0, 1, math.MaxInt64}, {1, 2, 0, 3, 5}}, false},
-		"inversion":                    {[]*Hold{{0, 2, 0, 1, 2}, {1, 1, 0, 3, 4}}, false},
-		"the same token":               {[]*Hold{{0, 1, 0, 1, 2}, {1, 1, 0, 3, 4}}, false},
+		"one after the other":          {[]*Hold{{1, 0, 1, 2, ""}, {2, 0, 3, 4, ""}}, true},
+		"the last one is still there":  {[]*Hold{{1, 0, 1, 2, ""}, {2, 0, 3, math.MaxInt64, ""}}, true},
+		"overlap":                      {[]*Hold{{1, 0, 1, 4, ""}, {2, 0, 3, 5, ""}}, false},
+		"overlap with one still there": {[]*Hold{{1, 0, 1, math.MaxInt64, ""}, {2, 0, 3, 5, ""}}, false},
+		"inversion":                    {[]*Hold{{2, 0, 1, 2, ""}, {1, 0, 3, 4, ""}}, false},
+		"on two slots":                 {[]*Hold{{1, 0, 1, 4, "a"}, {2, 0, 3, 5, "b"}}, true},
+		"out of order on a slot":       {[]*Hold{{2, 0, 1, 2, "a"}, {1, 0, 3, 4, "a"}}, true},
+		"two on a slot":                {[]*Hold{{1, 0, 1, 4, "a"}, {2, 0, 3, 5, "a"}}, false},
+		"the same token":               {[]*Hold{{1, 0, 1, 2, ""}, {1, 0, 3, 4, ""}}, false},
 	} {
 		h := NewHistory()
 		h.holds = test.holds
@@ -29,10 +32,10 @@ func TestJudge(t *testing.T) {
 // A hold ends when its turn is revoked, although the client is still inside.
 func TestRevokedHoldEnds(t *testing.T) {
 	h := NewHistory()
-	first, second := h.Asks(0), h.Asks(1)
-	h.Enter(first, 1)
+	first, second := h.Asks(), h.Asks()
+	h.Enter(first, 1, "")
 	h.Leave(first)
-	h.Enter(second, 2)
+	h.Enter(second, 2, "")
 	h.Leave(first)
 	if err := h.Judge(); err != nil || first.Went > second.Came || h.Len() != 2 {
 		t.Errorf("%v; %+v, then %+v", err, first, second)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -56,11 +55,8 @@ type Server struct {
 	flags   []string
 }
 
-// Place is where a member runs.
-type Place struct {
-	URL, Peer string   // for clients, and for other members
-	Launcher  []string // a command that runs there what follows it
-}
+// Place is where a member listens, for clients and for other members.
+type Place struct{ URL, Peer string }
 
 // FreePlace is one on this machine.
 func FreePlace(t testing.TB) Place {
@@ -110,8 +106,7 @@ func Prepare(t testing.TB, program string, places []Place, flags ...string) (mem
 // Run starts the member, also again, and does not wait for it.
 func (s *Server) Run() {
 	s.t.Helper()
-	command := slices.Concat(s.Launcher, []string{s.program, "--data-dir", s.Dir}, s.flags)
-	cmd := exec.Command(command[0], command[1:]...)
+	cmd := exec.Command(s.program, append([]string{"--data-dir", s.Dir}, s.flags...)...)
 	cmd.Env = append(os.Environ(), mark+"=1")
 	s.Process = testprocess.Start(s.t, cmd)
 }
@@ -145,8 +140,7 @@ func (s *Server) Client(t testing.TB) *clientv3.Client {
 
 // Metric sums up the values of one of etcd's metrics whose lines have a text.
 func (s *Server) Metric(name, text string) (sum float64) {
-	command := append(slices.Clone(s.Launcher), "curl", "--silent", "--max-time", "1", s.URL+"/metrics")
-	out, _ := exec.Command(command[0], command[1:]...).Output() // the member may not run
+	out, _ := exec.Command("curl", "--silent", "--max-time", "1", s.URL+"/metrics").Output() // the member may not run
 	for line := range strings.Lines(string(out)) {
 		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
 			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
