@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testmutant"
 	"github.com/orderly-http/caddy-orderly/serializer/storetest"
 )
 
@@ -24,98 +25,101 @@ func TestWrongStores(t *testing.T) {
 		found string // the case
 		make  func(*wrongStore)
 	}{
-		{"numbers shrink", "numbers", func(s *wrongStore) { s.db.number = func(last uint64) uint64 { return 1<<40 - last } }},
-		{"numbers repeat", "numbers", func(s *wrongStore) { s.db.number = func(last uint64) uint64 { return 1 + last/8 } }},
-		{"a batch is turned round", "numbers", func(s *wrongStore) { s.append = s.appendReversed }},
-		{"an own ticket joins before smaller ones are reported", "joined is published", func(s *wrongStore) { s.events.appeared = s.events.appearLate }},
-		{"an own ticket joins before it is published", "joined is published", func(s *wrongStore) { s.events.appeared = s.events.appearOncePublished }},
-		{"own tickets appear as remote ones", "numbers", func(s *wrongStore) { s.events.joined = s.events.joinAndAppear }},
-		{"tickets appear twice", "tickets of others", func(s *wrongStore) { s.events.appeared = s.events.appearTwice }},
-		{"the rule is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Rule = serializer.Rule{} } }},
-		{"the client is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Client = "" } }},
-		{"the owner is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Owner = nil } }},
-		{"the time is lost", "tickets of others", func(s *wrongStore) { s.events.change = func(t *serializer.Ticket) { t.Arrived = time.Time{} } }},
-		{"paths differ", "tickets of others", func(s *wrongStore) { s.path = s.owner.Name }},
-		{"tickets vanish at once", "tickets of others", func(s *wrongStore) { s.events.appeared = s.events.appearAndVanish }},
-		{"tickets vanish with the next one", "removal", func(s *wrongStore) { s.remove = s.removeWithNext }},
-		{"removal is ignored", "removal", func(s *wrongStore) { s.remove = func(*serializer.Ticket) {} }},
-		{"vanished tickets are not reported", "removal", func(s *wrongStore) { s.events.vanished = func(*serializer.Ticket) {} }},
+		{"numbers shrink", "numbers", func(s *wrongStore) { s.right.db.number = func(last uint64) uint64 { return 1<<40 - last } }},
+		{"numbers repeat", "numbers", func(s *wrongStore) { s.right.db.number = func(last uint64) uint64 { return 1 + last/8 } }},
+		{"a batch is turned round", "numbers", func(s *wrongStore) { s.DoAppend = s.appendReversed }},
+		{"an own ticket joins before smaller ones are reported", "joined is published", func(s *wrongStore) { s.Events.OnAppeared = s.appearLate }},
+		{"an own ticket joins before it is published", "joined is published", func(s *wrongStore) { s.Events.OnAppeared = s.appearOncePublished }},
+		{"own tickets appear as remote ones", "numbers", func(s *wrongStore) { s.Events.OnJoined = s.joinAndAppear }},
+		{"tickets appear twice", "tickets of others", func(s *wrongStore) { s.Events.OnAppeared = s.appearTwice }},
+		{"the rule is lost", "tickets of others", func(s *wrongStore) { s.falsify(func(t *serializer.Ticket) { t.Rule = serializer.Rule{} }) }},
+		{"the client is lost", "tickets of others", func(s *wrongStore) { s.falsify(func(t *serializer.Ticket) { t.Client = "" }) }},
+		{"the owner is lost", "tickets of others", func(s *wrongStore) { s.falsify(func(t *serializer.Ticket) { t.Owner = nil }) }},
+		{"the time is lost", "tickets of others", func(s *wrongStore) { s.falsify(func(t *serializer.Ticket) { t.Arrived = time.Time{} }) }},
+		{"paths differ", "tickets of others", func(s *wrongStore) { s.path = s.right.owner.Name }},
+		{"tickets vanish at once", "tickets of others", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
+		{"tickets vanish with the next one", "removal", func(s *wrongStore) { s.DoRemove = s.removeWithNext }},
+		{"removal is ignored", "removal", func(s *wrongStore) { s.DoRemove = func(*serializer.Ticket) {} }},
+		{"vanished tickets are not reported", "removal", func(s *wrongStore) { s.Events.OnVanished = func(*serializer.Ticket) {} }},
 		{"an unwanted ticket stays", "unwanted tickets", func(s *wrongStore) {
-			s.events.joined = func(t *serializer.Ticket) bool { _ = s.events.Events.Joined(t); return true }
+			s.Events.OnJoined = func(t *serializer.Ticket) bool { _ = s.Events.Events.Joined(t); return true }
 		}},
-		{"a refused ticket stays", "refused tickets", func(s *wrongStore) { s.append = s.appendAndRefuse }},
-		{"refused tickets are reported later", "refused tickets", func(s *wrongStore) { s.append = s.refuseAndAppend }},
+		{"a refused ticket stays", "refused tickets", func(s *wrongStore) {
+			s.DoAppend = s.appendAndRefuse
+			s.Events.OnJoined = func(t *serializer.Ticket) bool { return s.quiet.Load() || s.Events.Events.Joined(t) }
+		}},
+		{"refused tickets are reported later", "refused tickets", func(s *wrongStore) { s.DoAppend = s.refuseAndAppend }},
 		{"a refusal is no error", "refused tickets", func(s *wrongStore) {
-			s.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
-				_ = s.Store.Append(ctx, tickets)
+			s.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
+				_ = s.right.Append(ctx, tickets)
 				return nil
 			}
 		}},
 		{"what was there is not reported", "following later", func(s *wrongStore) {
-			s.events.appeared = func(t *serializer.Ticket) {
-				if t.Arrived.After(s.events.since) {
-					s.events.Events.Appeared(t)
+			s.Events.OnAppeared = func(t *serializer.Ticket) {
+				if t.Arrived.After(s.since) {
+					s.Events.Events.Appeared(t)
 				}
 			}
 		}},
 		{"what was there comes with another rule", "following later", func(s *wrongStore) {
-			s.events.change = func(t *serializer.Ticket) {
-				if t.Arrived.Before(s.events.since) {
+			s.falsify(func(t *serializer.Ticket) {
+				if t.Arrived.Before(s.since) {
 					t.Rule = serializer.Rule{}
 				}
-			}
+			})
 		}},
-		{"pauses are reported too late", "following later", func(s *wrongStore) { s.events.paused = s.events.pauseLate }},
-		{"nobody is inside", "inside during a pause", func(s *wrongStore) { s.inside = func(*serializer.Ticket) bool { return false } }},
-		{"all are inside", "inside during a pause", func(s *wrongStore) { s.inside = func(*serializer.Ticket) bool { return true } }},
-		{"another process ignores a pause", "pause", func(s *wrongStore) { s.events.paused = s.events.pauseOwn }},
+		{"pauses are reported too late", "following later", func(s *wrongStore) { s.Events.OnPaused = s.pauseLate }},
+		{"nobody is inside", "inside during a pause", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return false } }},
+		{"all are inside", "inside during a pause", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return true } }},
+		{"another process ignores a pause", "pause", func(s *wrongStore) { s.Events.OnPaused = s.pauseOwn }},
 		{"the end of a pause is rounded", "pause", func(s *wrongStore) {
-			s.pause = func(ctx context.Context, name string, until time.Time) error {
-				return s.Store.Pause(ctx, name, until.Truncate(time.Hour))
+			s.DoPause = func(ctx context.Context, name string, until time.Time) error {
+				return s.right.Pause(ctx, name, until.Truncate(time.Hour))
 			}
 		}},
 		{"Pause returns too early", "pause", func(s *wrongStore) {
-			s.pause = func(_ context.Context, name string, until time.Time) error {
-				s.later(func() { _ = s.Store.Pause(context.Background(), name, until) })
+			s.DoPause = func(_ context.Context, name string, until time.Time) error {
+				s.later(func() { _ = s.right.Pause(context.Background(), name, until) })
 				return nil
 			}
 		}},
 		{"a * is taken away", "pause", func(s *wrongStore) {
-			s.pause = func(ctx context.Context, name string, until time.Time) error {
-				return s.Store.Pause(ctx, strings.TrimSuffix(name, "*"), until)
+			s.DoPause = func(ctx context.Context, name string, until time.Time) error {
+				return s.right.Pause(ctx, strings.TrimSuffix(name, "*"), until)
 			}
 		}},
-		{"a pause does not end", "end of a pause", func(s *wrongStore) { s.events.paused = s.events.pauseForGood }},
-		{"a pause ends too soon", "end of a pause", func(s *wrongStore) { s.pause, s.events.paused = s.pauseShorter, s.events.pauseLonger }},
-		{"a pause ends with one that it has replaced", "end of a pause", func(s *wrongStore) { s.pause = s.pauseWithTimer }},
-		{"an eviction gets lost", "eviction", func(s *wrongStore) { s.evict = func(context.Context, *serializer.Ticket) error { return nil } }},
-		{"another ticket is evicted, too", "eviction", func(s *wrongStore) { s.evict = s.evictAll }},
+		{"a pause does not end", "end of a pause", func(s *wrongStore) { s.Events.OnPaused = s.pauseForGood }},
+		{"a pause ends too soon", "end of a pause", func(s *wrongStore) { s.DoPause, s.Events.OnPaused = s.pauseShorter, s.pauseLonger }},
+		{"a pause ends with one that it has replaced", "end of a pause", func(s *wrongStore) { s.DoPause = s.pauseWithTimer }},
+		{"an eviction gets lost", "eviction", func(s *wrongStore) { s.DoEvict = func(context.Context, *serializer.Ticket) error { return nil } }},
+		{"another ticket is evicted, too", "eviction", func(s *wrongStore) { s.DoEvict = s.evictAll }},
 		{"evicting what is not there succeeds", "eviction", func(s *wrongStore) {
-			s.evict = func(ctx context.Context, t *serializer.Ticket) error { _ = s.Store.Evict(ctx, t); return nil }
+			s.DoEvict = func(ctx context.Context, t *serializer.Ticket) error { _ = s.right.Evict(ctx, t); return nil }
 		}},
 		{"Close forgets removals", "closing", func(s *wrongStore) {
-			s.remove = func(t *serializer.Ticket) { s.later(func() { s.Store.Remove(t) }) }
+			s.DoRemove = func(t *serializer.Ticket) { s.later(func() { s.right.Remove(t) }) }
 		}},
 		{"something is reported after Close", "closing", func(s *wrongStore) {
-			s.close = func() error {
-				s.later(func() { s.events.Paused("a_", serializer.Forever) })
-				return s.Store.Close()
+			s.DoClose = func() error {
+				s.later(func() { s.Events.Paused("a_", serializer.Forever) })
+				return s.right.Close()
 			}
 		}},
 		{"names are trimmed", "queue names", func(s *wrongStore) {
-			s.events.change = func(t *serializer.Ticket) { t.Queue = strings.TrimSpace(t.Queue) }
+			s.falsify(func(t *serializer.Ticket) { t.Queue = strings.TrimSpace(t.Queue) })
 		}},
-		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
+		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.Events.OnAppeared = func(*serializer.Ticket) {} }},
 		{"numbers are given late", "no wait", func(s *wrongStore) {
-			s.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
+			s.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
 				if tickets[0].Client[len(tickets[0].Client)-1]%2 == 1 {
 					return serializer.ErrNotNow
 				}
-				return s.Store.Append(ctx, tickets)
+				return s.right.Append(ctx, tickets)
 			}
 		}},
-		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.events.appeared = s.events.appearAndVanish }},
-		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.events.appeared = func(*serializer.Ticket) {} }},
+		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
+		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.Events.OnAppeared = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
@@ -197,17 +201,16 @@ func (l *listener) cleanUp() {
 }
 
 // openWrong opens two stores on a database.
-func openWrong(change func(*wrongStore)) (stores []serializer.Store) {
+func openWrong(change func(*wrongStore)) []serializer.Store {
 	db, shared := NewDatabase(), new(delayed)
-	for _, owner := range []string{"first", "second"} {
-		s := &wrongStore{Store: Open(db, owner), delayed: shared, path: "table:tickets", change: change}
-		s.append, s.remove, s.inside = s.Store.Append, s.Store.Remove, s.Store.Inside
-		s.evict, s.pause, s.close = s.Store.Evict, s.Store.Pause, s.Store.Close
-		s.events = &wrongEvents{store: s}
-		stores = append(stores, s)
+	open := func(owner string) *wrongStore {
+		s := &wrongStore{right: Open(db, owner), delayed: shared, path: "table:tickets"}
+		s.Store = testmutant.New(s.right, func(*testmutant.Store) { change(s) })
+		return s
 	}
-	stores[0].(*wrongStore).other, stores[1].(*wrongStore).other = stores[1].(*wrongStore), stores[0].(*wrongStore)
-	return stores
+	first, second := open("first"), open("second")
+	first.other, second.other = second, first
+	return []serializer.Store{first, second}
 }
 
 // delayed is what happens too late: with the next Sync of any store.
@@ -232,42 +235,30 @@ func (d *delayed) catchUp() {
 	}
 }
 
-// wrongStore is a correct store, except for the functions that are replaced.
+// wrongStore is a right store, except for what is replaced.
 type wrongStore struct {
-	*Store
+	*testmutant.Store
 	*delayed
-	change    func(*wrongStore) // makes it wrong
+	right     *Store
 	other     *wrongStore
-	events    *wrongEvents
 	path      string
-	append    func(context.Context, []*serializer.Ticket) error
-	remove    func(*serializer.Ticket)
-	inside    func(*serializer.Ticket) bool
-	evict     func(context.Context, *serializer.Ticket) error
-	pause     func(context.Context, string, time.Time) error
-	close     func() error
+	since     time.Time   // when an engine began to follow it
+	quiet     atomic.Bool // own tickets are not reported
 	appending atomic.Bool // Append is in progress
 	pausing   atomic.Bool // Pause or Resume is in progress
 }
 
-func (s *wrongStore) Path() string                                        { return s.path }
-func (s *wrongStore) Remove(t *serializer.Ticket)                         { s.remove(t) }
-func (s *wrongStore) Inside(t *serializer.Ticket) bool                    { return s.inside(t) }
-func (s *wrongStore) Close() error                                        { return s.close() }
-func (s *wrongStore) Evict(c context.Context, t *serializer.Ticket) error { return s.evict(c, t) }
+func (s *wrongStore) Path() string { return s.path }
 
 func (s *wrongStore) Follow(events serializer.Events) {
-	e := s.events
-	e.Events, e.since = events, time.Now()
-	e.joined, e.appeared, e.vanished, e.paused = events.Joined, events.Appeared, events.Vanished, events.Paused
-	s.change(s)
-	s.Store.Follow(e)
+	s.since = time.Now()
+	s.Store.Follow(events)
 }
 
 func (s *wrongStore) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	s.appending.Store(true)
 	defer s.appending.Store(false)
-	return s.append(ctx, tickets)
+	return s.Store.Append(ctx, tickets)
 }
 
 func (s *wrongStore) Sync(ctx context.Context) error {
@@ -278,7 +269,7 @@ func (s *wrongStore) Sync(ctx context.Context) error {
 func (s *wrongStore) Pause(ctx context.Context, name string, until time.Time) error {
 	s.pausing.Store(true)
 	defer s.pausing.Store(false)
-	return s.pause(ctx, name, until)
+	return s.Store.Pause(ctx, name, until)
 }
 
 func (s *wrongStore) Resume(ctx context.Context, name string) error {
@@ -290,47 +281,47 @@ func (s *wrongStore) Resume(ctx context.Context, name string) error {
 func (s *wrongStore) appendReversed(ctx context.Context, tickets []*serializer.Ticket) error {
 	reversed := slices.Clone(tickets)
 	slices.Reverse(reversed)
-	return s.Store.Append(ctx, reversed)
+	return s.right.Append(ctx, reversed)
 }
 
 // appendAndRefuse publishes the tickets that it refuses.
 func (s *wrongStore) appendAndRefuse(ctx context.Context, tickets []*serializer.Ticket) error {
 	if ctx.Err() == nil {
-		return s.Store.Append(ctx, tickets)
+		return s.right.Append(ctx, tickets)
 	}
-	s.events.quiet.Store(true)
-	defer s.events.quiet.Store(false)
-	_ = s.Store.Append(context.Background(), tickets)
+	s.quiet.Store(true)
+	defer s.quiet.Store(false)
+	_ = s.right.Append(context.Background(), tickets)
 	return ctx.Err()
 }
 
 // refuseAndAppend issues the tickets that it has refused.
 func (s *wrongStore) refuseAndAppend(ctx context.Context, tickets []*serializer.Ticket) error {
 	if ctx.Err() != nil {
-		s.later(func() { _ = s.Store.Append(context.Background(), tickets) })
+		s.later(func() { _ = s.right.Append(context.Background(), tickets) })
 	}
-	return s.Store.Append(ctx, tickets)
+	return s.right.Append(ctx, tickets)
 }
 
 // removeWithNext removes the next ticket, too.
 func (s *wrongStore) removeWithNext(t *serializer.Ticket) {
-	s.Store.Remove(t)
-	s.Store.mu.Lock()
+	s.right.Remove(t)
+	s.right.mu.Lock()
 	var next *serializer.Ticket
-	for _, other := range s.tickets {
+	for _, other := range s.right.tickets {
 		if other.Owner == t.Owner && other.Number > t.Number && (next == nil || other.Number < next.Number) {
 			next = other
 		}
 	}
-	s.Store.mu.Unlock()
+	s.right.mu.Unlock()
 	if next != nil {
-		s.Store.Remove(next)
+		s.right.Remove(next)
 	}
 }
 
 func (s *wrongStore) evictAll(ctx context.Context, t *serializer.Ticket) error {
-	return s.do(ctx, func(tx *Tx) {
-		for number, r := range s.db.tickets {
+	return s.right.do(ctx, func(tx *Tx) {
+		for number, r := range s.right.db.tickets {
 			if r.Queue == t.Queue {
 				tx.SetEvict(number)
 			}
@@ -342,93 +333,73 @@ func (s *wrongStore) pauseShorter(ctx context.Context, name string, until time.T
 	if until.Before(serializer.Forever) {
 		until = until.Add(-time.Second)
 	}
-	return s.Store.Pause(ctx, name, until)
+	return s.right.Pause(ctx, name, until)
 }
 
 // pauseWithTimer ends the pause of a name by a timer that it does not stop.
 func (s *wrongStore) pauseWithTimer(ctx context.Context, name string, until time.Time) error {
 	if until.Before(serializer.Forever) {
-		time.AfterFunc(time.Until(until)-time.Second, func() { _ = s.Store.Resume(context.Background(), name) })
+		time.AfterFunc(time.Until(until)-time.Second, func() { _ = s.right.Resume(context.Background(), name) })
 	}
-	return s.Store.Pause(ctx, name, until)
+	return s.right.Pause(ctx, name, until)
 }
 
-// wrongEvents reports what a correct store does, except for the functions that are
-// replaced.
-type wrongEvents struct {
-	serializer.Events
-	store    *wrongStore
-	since    time.Time
-	quiet    atomic.Bool              // own tickets are not reported
-	change   func(*serializer.Ticket) // falsifies the tickets of others
-	joined   func(*serializer.Ticket) bool
-	appeared func(*serializer.Ticket)
-	vanished func(*serializer.Ticket)
-	paused   func(name string, until time.Time)
-}
-
-func (e *wrongEvents) Joined(t *serializer.Ticket) bool {
-	return e.quiet.Load() || e.joined(t)
-}
-
-func (e *wrongEvents) Appeared(t *serializer.Ticket) {
-	if e.change != nil {
-		e.change(t)
+// falsify changes the tickets of others.
+func (s *wrongStore) falsify(change func(*serializer.Ticket)) {
+	s.Events.OnAppeared = func(t *serializer.Ticket) {
+		change(t)
+		s.Events.Events.Appeared(t)
 	}
-	e.appeared(t)
 }
 
-func (e *wrongEvents) Vanished(t *serializer.Ticket)       { e.vanished(t) }
-func (e *wrongEvents) Paused(name string, until time.Time) { e.paused(name, until) }
-
-func (e *wrongEvents) joinAndAppear(t *serializer.Ticket) bool {
-	wanted := e.Events.Joined(t)
-	e.Events.Appeared(t)
+func (s *wrongStore) joinAndAppear(t *serializer.Ticket) bool {
+	wanted := s.Events.Events.Joined(t)
+	s.Events.Events.Appeared(t)
 	return wanted
 }
 
-func (e *wrongEvents) appearLate(t *serializer.Ticket) {
-	e.store.later(func() { e.Events.Appeared(t) })
+func (s *wrongStore) appearLate(t *serializer.Ticket) {
+	s.later(func() { s.Events.Events.Appeared(t) })
 }
 
 // appearOncePublished sees no ticket while its owner appends it.
-func (e *wrongEvents) appearOncePublished(t *serializer.Ticket) {
-	if e.store.other.appending.Load() {
-		e.appearLate(t)
+func (s *wrongStore) appearOncePublished(t *serializer.Ticket) {
+	if s.other.appending.Load() {
+		s.appearLate(t)
 	} else {
-		e.Events.Appeared(t)
+		s.Events.Events.Appeared(t)
 	}
 }
 
-func (e *wrongEvents) appearTwice(t *serializer.Ticket) {
-	e.Events.Appeared(t)
-	e.Events.Appeared(t)
+func (s *wrongStore) appearTwice(t *serializer.Ticket) {
+	s.Events.Events.Appeared(t)
+	s.Events.Events.Appeared(t)
 }
 
-func (e *wrongEvents) appearAndVanish(t *serializer.Ticket) {
-	e.Events.Appeared(t)
-	e.Events.Vanished(t)
+func (s *wrongStore) appearAndVanish(t *serializer.Ticket) {
+	s.Events.Events.Appeared(t)
+	s.Events.Events.Vanished(t)
 }
 
-func (e *wrongEvents) pauseLate(name string, until time.Time) {
-	e.store.later(func() { e.Events.Paused(name, until) })
+func (s *wrongStore) pauseLate(name string, until time.Time) {
+	s.later(func() { s.Events.Events.Paused(name, until) })
 }
 
-func (e *wrongEvents) pauseOwn(name string, until time.Time) {
-	if e.store.pausing.Load() {
-		e.Events.Paused(name, until)
+func (s *wrongStore) pauseOwn(name string, until time.Time) {
+	if s.pausing.Load() {
+		s.Events.Events.Paused(name, until)
 	}
 }
 
-func (e *wrongEvents) pauseForGood(name string, until time.Time) {
-	if !until.IsZero() || e.store.pausing.Load() {
-		e.Events.Paused(name, until)
+func (s *wrongStore) pauseForGood(name string, until time.Time) {
+	if !until.IsZero() || s.pausing.Load() {
+		s.Events.Events.Paused(name, until)
 	}
 }
 
-func (e *wrongEvents) pauseLonger(name string, until time.Time) {
+func (s *wrongStore) pauseLonger(name string, until time.Time) {
 	if !until.IsZero() && until.Before(serializer.Forever) {
 		until = until.Add(time.Second)
 	}
-	e.Events.Paused(name, until)
+	s.Events.Events.Paused(name, until)
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testmutant"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
@@ -21,7 +22,7 @@ import (
 // must find.
 
 func init() {
-	for name, mutate := range map[string]func(*process, *mutant){
+	for name, mutate := range map[string]func(*process, *testmutant.Store){
 		"late":     late,
 		"aging":    aging,
 		"gullible": gullible,
@@ -31,7 +32,6 @@ func init() {
 		"asleep":   asleep,
 		"leaky":    leaky,
 		"evictor":  evictor,
-		"hoarder":  hoarder,
 		"patient":  patient,
 		"sharing":  sharing,
 	} {
@@ -41,57 +41,17 @@ func init() {
 	openers["stayer"] = openStayer
 }
 
-// mutant is what a mutate function can replace: some methods of a store, and some events
-// on their way to the engine.
-type mutant struct {
-	serializer.Store
-	append func(ctx context.Context, tickets []*serializer.Ticket) error
-	remove func(t *serializer.Ticket)
-
-	events             serializer.Events
-	joined             func(t *serializer.Ticket) bool
-	appeared, vanished func(t *serializer.Ticket)
-	paused             func(name string, until time.Time)
-
-	mutate func()
-}
-
-func (p *process) openMutant(mutate func(*process, *mutant)) (serializer.Store, error) {
+func (p *process) openMutant(mutate func(*process, *testmutant.Store)) (serializer.Store, error) {
 	s, err := openLockfile(p)
 	if err != nil {
 		return nil, err
 	}
-	m := &mutant{Store: s, append: s.Append, remove: s.Remove}
-	m.mutate = func() { mutate(p, m) }
-	return m, nil
+	return testmutant.New(s, func(m *testmutant.Store) { mutate(p, m) }), nil
 }
-
-func (m *mutant) Follow(e serializer.Events) {
-	m.events, m.joined, m.appeared, m.vanished, m.paused = e, e.Joined, e.Appeared, e.Vanished, e.Paused
-	m.mutate()
-	m.Store.Follow(mutantEvents{e, m})
-}
-
-func (m *mutant) Append(ctx context.Context, tickets []*serializer.Ticket) error {
-	return m.append(ctx, tickets)
-}
-
-func (m *mutant) Remove(t *serializer.Ticket) { m.remove(t) }
-
-type mutantEvents struct {
-	serializer.Events
-	*mutant
-}
-
-func (e mutantEvents) Joined(t *serializer.Ticket) bool       { return e.joined(t) }
-func (e mutantEvents) Appeared(t *serializer.Ticket)          { e.appeared(t) }
-func (e mutantEvents) Vanished(t *serializer.Ticket)          { e.vanished(t) }
-func (e mutantEvents) Paused(name string, until time.Time)    { e.paused(name, until) }
-func (e mutantEvents) Evict(queue string, number uint64) bool { return e.events.Evict(queue, number) }
 
 // late reports what other processes do a moment later, so that its own tickets are
 // reported before smaller ones. That is what happens without the guard.
-func late(_ *process, m *mutant) {
+func late(_ *process, m *testmutant.Store) {
 	var mu sync.Mutex
 	var queued []func()
 	later := func(tell func(*serializer.Ticket)) func(*serializer.Ticket) {
@@ -111,28 +71,28 @@ func late(_ *process, m *mutant) {
 			})
 		}
 	}
-	m.appeared, m.vanished = later(m.appeared), later(m.vanished)
+	m.Events.OnAppeared, m.Events.OnVanished = later(m.Events.OnAppeared), later(m.Events.OnVanished)
 }
 
 // aging takes the tickets of other processes for abandoned after a while.
-func aging(_ *process, m *mutant) {
-	appeared := m.appeared
-	m.appeared = func(t *serializer.Ticket) {
+func aging(_ *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		appeared(t)
-		time.AfterFunc(300*time.Millisecond, func() { m.vanished(t) })
+		time.AfterFunc(300*time.Millisecond, func() { m.Events.OnVanished(t) })
 	}
 }
 
 // gullible takes every lock file that disappears for one that its owner has removed.
-func gullible(p *process, m *mutant) {
-	appeared := m.appeared
-	m.appeared = func(t *serializer.Ticket) {
+func gullible(p *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		appeared(t)
 		path := filepath.Join(p.Dir, t.Key)
 		var look func()
 		look = func() {
 			if _, err := os.Lstat(path); err != nil {
-				m.vanished(t)
+				m.Events.OnVanished(t)
 				return
 			}
 			time.AfterFunc(5*time.Millisecond, look)
@@ -142,9 +102,9 @@ func gullible(p *process, m *mutant) {
 }
 
 // silent does not report some tickets that other processes have removed.
-func silent(_ *process, m *mutant) {
-	vanished := m.vanished
-	m.vanished = func(t *serializer.Ticket) {
+func silent(_ *process, m *testmutant.Store) {
+	vanished := m.Events.OnVanished
+	m.Events.OnVanished = func(t *serializer.Ticket) {
 		if rand.IntN(1000) > 0 {
 			vanished(t)
 		}
@@ -152,18 +112,18 @@ func silent(_ *process, m *mutant) {
 }
 
 // blurred takes the tickets of other processes for those of readers.
-func blurred(_ *process, m *mutant) {
-	appeared := m.appeared
-	m.appeared = func(t *serializer.Ticket) {
+func blurred(_ *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		t.Rule = serializer.Rule{Shared: true}
 		appeared(t)
 	}
 }
 
 // sharing does not report who has which slot.
-func sharing(_ *process, m *mutant) {
-	appeared := m.appeared
-	m.appeared = func(t *serializer.Ticket) {
+func sharing(_ *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		if !strings.HasPrefix(t.Queue, "%=") {
 			appeared(t)
 		}
@@ -171,9 +131,9 @@ func sharing(_ *process, m *mutant) {
 }
 
 // deaf does not report pauses.
-func deaf(_ *process, m *mutant) {
-	paused := m.paused
-	m.paused = func(name string, until time.Time) {
+func deaf(_ *process, m *testmutant.Store) {
+	paused := m.Events.OnPaused
+	m.Events.OnPaused = func(name string, until time.Time) {
 		if until.IsZero() {
 			paused(name, until)
 		}
@@ -181,9 +141,9 @@ func deaf(_ *process, m *mutant) {
 }
 
 // asleep does not report that pauses have ended.
-func asleep(_ *process, m *mutant) {
-	paused := m.paused
-	m.paused = func(name string, until time.Time) {
+func asleep(_ *process, m *testmutant.Store) {
+	paused := m.Events.OnPaused
+	m.Events.OnPaused = func(name string, until time.Time) {
 		if !until.IsZero() {
 			paused(name, until)
 		}
@@ -191,9 +151,9 @@ func asleep(_ *process, m *mutant) {
 }
 
 // leaky ends pauses too early.
-func leaky(_ *process, m *mutant) {
-	paused := m.paused
-	m.paused = func(name string, until time.Time) {
+func leaky(_ *process, m *testmutant.Store) {
+	paused := m.Events.OnPaused
+	m.Events.OnPaused = func(name string, until time.Time) {
 		paused(name, until)
 		if !until.IsZero() {
 			time.AfterFunc(500*time.Millisecond, func() { paused(name, time.Time{}) })
@@ -202,30 +162,20 @@ func leaky(_ *process, m *mutant) {
 }
 
 // evictor evicts some tickets that nobody wanted to be evicted.
-func evictor(_ *process, m *mutant) {
-	joined := m.joined
-	m.joined = func(t *serializer.Ticket) bool {
+func evictor(_ *process, m *testmutant.Store) {
+	joined := m.Events.OnJoined
+	m.Events.OnJoined = func(t *serializer.Ticket) bool {
 		if rand.IntN(1000) == 0 {
-			time.AfterFunc(time.Millisecond, func() { m.events.Evict(t.Queue, t.Number) })
+			time.AfterFunc(time.Millisecond, func() { m.Events.Evict(t.Queue, t.Number) })
 		}
 		return joined(t)
 	}
 }
 
-// hoarder does not remove some tickets.
-func hoarder(_ *process, m *mutant) {
-	remove := m.remove
-	m.remove = func(t *serializer.Ticket) {
-		if rand.IntN(1000) > 0 {
-			remove(t)
-		}
-	}
-}
-
 // patient waits until tickets can be numbered, perhaps for their own callers.
-func patient(_ *process, m *mutant) {
-	once := m.append
-	m.append = func(ctx context.Context, tickets []*serializer.Ticket) error {
+func patient(_ *process, m *testmutant.Store) {
+	once := m.DoAppend
+	m.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
 		err := once(ctx, tickets)
 		for errors.Is(err, serializer.ErrNotNow) && sleep(ctx, 2*time.Millisecond) {
 			err = once(ctx, tickets)

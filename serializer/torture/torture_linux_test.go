@@ -88,7 +88,6 @@ func TestWrongStoresAreFound(t *testing.T) {
 		{"deaf", "pause", []string{"not every process knows"}, nil},
 		{"asleep", "pause", []string{inVain}, nil},
 		{"silent", "none", []string{inVain}, nil},
-		{"hoarder", "none", []string{inVain}, nil},
 		{"evictor", "none", []string{evictedUnasked}, nil},
 		{"patient", "replace", []string{inVain}, nil},
 	} {
