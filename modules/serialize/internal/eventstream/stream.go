@@ -123,9 +123,6 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// Flush implements [http.Flusher].
-func (s *Stream) Flush() { _ = s.FlushError() }
-
 // FlushError is what [http.ResponseController] looks for.
 func (s *Stream) FlushError() error {
 	if s.state == commenting {
@@ -205,6 +202,5 @@ func (s *Stream) retry() time.Duration {
 // Interface guards
 var (
 	_ http.ResponseWriter = (*Stream)(nil)
-	_ http.Flusher        = (*Stream)(nil)
 	_ http.Hijacker       = (*Stream)(nil)
 )
