@@ -166,6 +166,7 @@ func TestSlotsThatAreRefused(t *testing.T) {
 		{line("slots {host}"), `slots \"{http.request.host}\"`},
 		{line("slots a b") + "route /x {\n" + line("slots a c") + "\n}", "slots: two lines of queue"},
 		{line("slots a b") + "route /x {\n" + line("concurrency 2") + "\n}", "has no slots"},
+		{line("slots a b") + "route /x {\n" + line("dry_run") + "\n}", "has no slots"},
 	} {
 		if err := c.reload(setup{site: test.site}); err == nil || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s\nis loaded with\n%v\nexpected %s", test.site, err, test.says)

@@ -110,7 +110,7 @@ func (s *Handler) warn(ctx caddy.Context) {
 
 // differsFrom reports whether another line of the configuration has the queue by other rules.
 func (s *Handler) differsFrom(other *Handler) bool {
-	return s.isBeside(other) && other.ruleText != s.ruleText
+	return s.isBeside(other) && !s.DryRun && !other.DryRun && other.ruleText != s.ruleText
 }
 
 // sharesQueue reports whether another line, perhaps of another configuration, has the queue.

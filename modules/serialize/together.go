@@ -71,19 +71,19 @@ func checkDuration(name string, duration caddy.Duration, least time.Duration) er
 // of a visit would wait for its own turn at a line without, and one without a slot would have none.
 func (s *Handler) checkOtherLines() error {
 	for _, other := range registered.handlersWhere(s.isBeside) {
-		for _, texts := range [][3]string{
-			{"visit", s.Visit.text(), other.Visit.text()}, {"slots", s.slotsText(), other.slotsText()},
-		} {
-			if name, mine, theirs := texts[0], texts[1], texts[2]; mine != theirs {
-				return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
-					name, s.Prefix, s.site.name, mine, other.site.name, theirs)
-			}
+		name, mine, theirs := "slots", s.slotsText(), other.slotsText()
+		if mine == theirs && !s.DryRun && !other.DryRun { // a dry run has no visits
+			name, mine, theirs = "visit", s.Visit.text(), other.Visit.text()
+		}
+		if mine != theirs {
+			return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
+				name, s.Prefix, s.site.name, mine, other.site.name, theirs)
 		}
 	}
 	return nil
 }
 
-// isBeside reports whether another line of the configuration has the queue, and both are live.
+// isBeside reports whether another line of the same configuration has the queue.
 func (s *Handler) isBeside(other *Handler) bool {
-	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other) && !s.DryRun && !other.DryRun
+	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other)
 }
