@@ -136,6 +136,23 @@ func TestSlotThatComesFree(t *testing.T) {
 	}
 }
 
+// If all slots come free together, one that waits takes one, and the others are free.
+func TestSlotsThatComeFreeTogether(t *testing.T) {
+	engines(t, func(t *testing.T, e *serializer.Engine) {
+		a := slotted(3, "a", "b")
+		a.Timeout = wait.Patience
+		for range 300 {
+			first, second := enter(t, e, a), enter(t, e, a)
+			waiting := join(t, e, a)
+			var left sync.WaitGroup
+			left.Go(first.Leave)
+			second.Leave()
+			waiting.enters(t).Leave()
+			left.Wait()
+		}
+	})
+}
+
 // A wait for a slot ends as that in the queue does, and leaves nothing behind.
 func TestSlotWaitEnds(t *testing.T) {
 	for _, test := range []struct {
