@@ -34,7 +34,7 @@ func newMember(endpoint string, o Options) (*member, error) {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			// Find a member within a second after it comes back.
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 2 * time.Second,
+			MinConnectTimeout: requestTime,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1 << 30)), // enough for a million tickets
 		grpc.WithNoProxy(), // HTTPS_PROXY is for the web, not for the members of a cluster
@@ -61,6 +61,9 @@ func newMember(endpoint string, o Options) (*member, error) {
 	return m, nil
 }
 
+// silence is what is wrong when a connection was given up after [requestTime].
+const silence = "the member has not answered in time"
+
 // hints explain errors to people. gRPC passes the causes of failed connections on only as
 // text. The first match is used.
 var hints = []struct{ scheme, text, hint string }{
@@ -70,6 +73,8 @@ var hints = []struct{ scheme, text, hint string }{
 	{"", "connection refused", "nothing listens there (connection refused)"},
 	{"", "no such host", "the name was not found"},
 	{"", "server misbehaving", "the name could not be looked up"},
+	{"http:", "use of closed network connection", silence},
+	{"https", "authentication handshake failed: context deadline exceeded", silence},
 	{"https", "certificate required", "the member demands a client certificate (tls cert and key)"},
 	{"https", "tls: bad certificate", "the member does not accept our client certificate, or demands one (tls cert and key)"},
 	{"https", "tls: unknown certificate authority", "the member does not know the authority of our client certificate"},
