@@ -107,8 +107,8 @@ func TestFailover(t *testing.T) {
 	})
 	standby.Stop()
 	primary.Query("orderly", "UPDATE test.clock SET ahead = '1 hour'")
-	holder := testlease.Enter(t, open(t, long))                    // the standby will not know this
-	testlease.Must(t, testlease.Second(other.Queues(t.Context()))) // so it has seen the number
+	holder := testlease.Enter(t, testlease.Ready(t, open(t, long))) // the standby will not know this
+	testlease.Ready(t, other)                                       // so it has seen the number
 	links[0].Part(true)
 	primary.Kill()
 	standby.Run()

@@ -177,7 +177,7 @@ func TestSecondLoss(t *testing.T) {
 	before := number()
 	wait.Until(t, "it knows that", func() bool { return number() != before })
 	links[0].Part(true)
-	holder := testlease.Enter(t, open(t, Options{URL: urlOf(links[1].Addr), TTL: 3 * shortTTL}))
+	holder := testlease.Enter(t, testlease.Ready(t, open(t, Options{URL: urlOf(links[1].Addr), TTL: 3 * shortTTL})))
 	links[1].Part(true)
 	loses()
 	links[0].Cut()
