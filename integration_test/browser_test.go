@@ -160,11 +160,11 @@ func (b *browser) newTab() *browser {
 // call sends a command and waits for its result.
 func (b *browser) call(method string, params map[string]any, result any) {
 	b.t.Helper()
-	check(b.t, b.try(method, params, result))
+	check(b.t, b.try(3*wait.Patience, method, params, result))
 }
 
-// try is like call, but returns the browser's error.
-func (b *browser) try(method string, params map[string]any, result any) error {
+// try is like call, but returns what goes wrong, also if there is no answer before a limit.
+func (b *browser) try(limit time.Duration, method string, params map[string]any, result any) error {
 	b.t.Helper()
 	answer, err := b.send(method, params, b.session)
 	if err != nil {
@@ -173,8 +173,8 @@ func (b *browser) try(method string, params map[string]any, result any) error {
 	var r reply
 	select {
 	case r = <-answer:
-	case <-time.After(3 * wait.Patience):
-		b.t.Fatalf("chromium does not answer %s", method)
+	case <-time.After(limit):
+		return fmt.Errorf("chromium does not answer %s", method)
 	}
 	if r.Error != nil {
 		return fmt.Errorf("%s: %s", method, r.Error.Message)
@@ -199,18 +199,18 @@ func (b *browser) open(url string) {
 // run evaluates an expression in the page, and fills result if it is not nil.
 func (b *browser) run(expression string, result any) {
 	b.t.Helper()
-	check(b.t, b.evaluate(expression, result))
+	check(b.t, b.evaluate(3*wait.Patience, expression, result))
 }
 
 // evaluate is like run, but returns what goes wrong: the page may be on its way to
 // another.
-func (b *browser) evaluate(expression string, result any) error {
+func (b *browser) evaluate(limit time.Duration, expression string, result any) error {
 	b.t.Helper()
 	var answer struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails *struct{ Exception struct{ Description string } }
 	}
-	if err := b.try("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
+	if err := b.try(limit, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer); err != nil {
 		return err
 	}
 	if answer.ExceptionDetails != nil {
@@ -230,13 +230,13 @@ func (b *browser) until(expression string) {
 	b.t.Helper()
 	var err error
 	if wait.Poll(wait.Patience, func() (is bool) {
-		err = b.evaluate(expression, &is)
+		err = b.evaluate(wait.Patience/4, expression, &is)
 		return err == nil && is
 	}) {
 		return
 	}
 	var text string
-	_ = b.evaluate("document.body?.innerText ?? ''", &text)
+	_ = b.evaluate(wait.Patience/4, "document.body?.innerText ?? ''", &text)
 	b.t.Fatalf("waited in vain for %s: %v; the page shows:\n%s", expression, err, text)
 }
 
