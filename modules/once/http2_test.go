@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"testing"
 
@@ -17,11 +16,11 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// refuser is an upstream that speaks HTTP/2 without TLS on one connection at a time. It refuses the
-// streams of some requests, and answers the others when its gate opens.
+// refuser is an upstream that speaks HTTP/2 without TLS on one connection at a time. It answers the
+// first stream of a connection when its gate opens, and refuses all others.
 type refuser struct {
 	addr string
-	came chan string // the keys of its requests
+	came chan struct{} // a request
 	gate chan struct{}
 }
 
@@ -31,7 +30,7 @@ func newRefuser(t *testing.T) *refuser {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	u := &refuser{listener.Addr().String(), make(chan string, 10), make(chan struct{})}
+	u := &refuser{listener.Addr().String(), make(chan struct{}, 10), make(chan struct{})}
 	go func() {
 		for {
 			conn, err := listener.Accept()
@@ -48,7 +47,6 @@ func (u *refuser) serve(conn net.Conn) {
 	defer conn.Close()
 	_, _ = io.CopyN(io.Discard, conn, int64(len(http2.ClientPreface)))
 	framer := http2.NewFramer(conn, conn)
-	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	_ = framer.WriteSettings()
 	var writing sync.Mutex
 	var head bytes.Buffer
@@ -64,15 +62,9 @@ func (u *refuser) serve(conn net.Conn) {
 			if !frame.IsAck() {
 				_ = framer.WriteSettingsAck()
 			}
-		case *http2.MetaHeadersFrame:
-			key := ""
-			for _, field := range frame.RegularFields() {
-				if strings.EqualFold(field.Name, "Idempotency-Key") {
-					key = field.Value
-				}
-			}
-			u.came <- key
-			if key == "refused" {
+		case *http2.HeadersFrame:
+			u.came <- struct{}{}
+			if frame.StreamID > 1 {
 				_ = framer.WriteRSTStream(frame.StreamID, http2.ErrCodeRefusedStream)
 				break
 			}
