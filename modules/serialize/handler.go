@@ -224,8 +224,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.warn(ctx)
-	registered.handlers.Store(s, true)
-	return nil
+	return registered.addHandler(s)
 }
 
 // derive computes what follows from the settings.
@@ -284,7 +283,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.handlers.Delete(s)
+	registered.removeHandler(s)
 	switch {
 	case caddy.Exiting():
 		engines.CloseAll() // also those that only requests of earlier configurations use

@@ -20,8 +20,10 @@ type Queue struct {
 	Sum           bool
 	OldestWaiting time.Duration
 	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
+	History       []telemetry.Sample           // of the last ten minutes
 	Control       string                       // its name for pauses; "" if it cannot be paused
 
+	Picture *Picture        // of the history; nil without one
 	Rows    []queueview.Row // of the first tickets
 	More    int             // how many tickets are not among them
 	Trouble []string
@@ -64,6 +66,9 @@ func (q *Queue) diagnose(now time.Time) {
 		q.note(someTrouble, "slow", "A request has waited for "+queueview.Age(q.OldestWaiting)+".")
 	}
 	q.diagnoseRefusals(now)
+	if len(q.History) > 1 {
+		q.Picture = newPicture(q.History, now)
+	}
 }
 
 // diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a

@@ -64,6 +64,7 @@ type Counters struct {
 	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
 	hold                 holdEstimate
+	history              history
 }
 
 // NewCounters returns the counters of a prefix, which is the label of its metrics.
