@@ -247,15 +247,35 @@ func TestExpectContinue(t *testing.T) {
 		}
 		holder, waiter := c.holder(t), c.getting("/?name=waiter")
 		c.awaitQueue("serializer_", 1, 1)
-		for _, request := range []string{head("full", 10, "Expect: 100-continue\r\n"), head("full", 1<<20) + strings.Repeat("x", 100<<10)} {
-			if got := answerOf(t, c.dial(request)); got != http.StatusServiceUnavailable {
-				t.Errorf("answered %d, want 503", got)
-			}
+		if got := answerOf(t, c.dial(head("full", 10, "Expect: 100-continue\r\n"))); got != http.StatusServiceUnavailable {
+			t.Errorf("answered %d, want 503", got)
+		}
+		if got := lastAnswerOf(t, c.dial(head("full", 1<<20)+strings.Repeat("x", 100<<10))); got != http.StatusServiceUnavailable {
+			t.Errorf("answered %d, want 503", got)
 		}
 		c.release(holder)
 		c.wantServed(waiter)
 		c.WantNever("full")
 	})
+}
+
+// A client that is refused while it still sends its body can read the answer. Bug: the connection
+// was reset, and most clients reported that instead.
+func TestRefusedUpload(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		site, key string
+		want      int
+	}{
+		"serialize, too large": {behindQueue("buffer 1KiB 0"), "", http.StatusRequestEntityTooLarge},
+		"once, too large":      {"once {\nscope none\nbuffer 1KiB 0\n}\nrespond served", "Idempotency-Key: a\r\n", http.StatusRequestEntityTooLarge},
+		"once, without a key":  {"once {\nscope none\nrequired\n}\nrespond served", "", http.StatusBadRequest},
+	} {
+		c := start(t, setup{site: test.site})
+		if got := lastAnswerOf(t, c.dial(head("refused", 1<<30, test.key)+strings.Repeat("x", 100<<10))); got != test.want {
+			t.Errorf("%s: answered %d, want %d", name, got, test.want)
+		}
+	}
 }
 
 // A body that the queue has read goes on with its length, whatever framing it came in, also to
@@ -316,6 +336,18 @@ func answerOf(t testing.TB, conn io.Reader) int {
 	check(t, err)
 	check(t, resp.Body.Close())
 	return resp.StatusCode
+}
+
+// lastAnswerOf returns the status of an answer after which the server closes the connection. It
+// must do so without a reset.
+func lastAnswerOf(t testing.TB, conn io.Reader) int {
+	t.Helper()
+	r := bufio.NewReader(conn)
+	status := answerOf(t, r)
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		t.Errorf("after the answer %d: %v", status, err)
+	}
+	return status
 }
 
 // dial connects to the site and sends a text. Both ends are closed with the test.

@@ -57,9 +57,7 @@ func (why *reason) answer(w http.ResponseWriter, r *http.Request) error {
 	case unclear, unkept:
 		header.Set("X-Should-Retry", "false") // libraries of payment providers know it
 	}
-	if requestbody.Unread(r) {
-		header.Set("Connection", "close") // or net/http would wait for the rest before it answers
-	}
+	requestbody.EndConnection(w, r)
 	w.WriteHeader(why.status)
 	return json.NewEncoder(w).Encode(map[string]any{
 		"title": http.StatusText(why.status), "status": why.status, "detail": why.detail,

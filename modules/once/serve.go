@@ -198,8 +198,8 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 		}
 		p.asked.Sum = p.all.sum
 	}
-	if err != nil && requestbody.Unread(r) {
-		w.Header().Set("Connection", "close") // or net/http would wait for the rest before it answers
+	if err != nil {
+		requestbody.EndConnection(w, r)
 	}
 	return err
 }

@@ -322,11 +322,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		s.report.Ticketless(&p.about, refused)
 		return next.ServeHTTP(w, r)
 	}
-	if requestbody.Unread(r) {
-		// Caddy hides from net/http how much of the body is left. It would wait for the
-		// rest before it answers.
-		w.Header().Set("Connection", "close")
-	}
+	requestbody.EndConnection(w, r)
 	if refused.Reason == serializer.ReasonGone {
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))

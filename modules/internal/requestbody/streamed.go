@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -64,6 +65,31 @@ func (complete) Stop() bool { return true }
 
 // Unread reports whether the body of an HTTP/1 request is still to be read.
 func Unread(r *http.Request) bool { return r.ProtoMajor == 1 && UploadOf(r).Uploading() }
+
+// EndConnection ends the connection of a request after its answer, if a part of its body is
+// still to be read.
+func EndConnection(w http.ResponseWriter, r *http.Request) {
+	if Unread(r) {
+		CloseAfterAnswer(w)
+	}
+}
+
+// CloseAfterAnswer lets net/http close an HTTP/1 connection after the answer. It does not wait for
+// the rest of the body before it answers. Caddy hides from it how much that is. Nor does it
+// close at once when it has answered: a client that still sends would get a reset, and many
+// never read the answer then. It does so as if a limit of the body had been passed.
+func CloseAfterAnswer(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	for {
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		w = outer.Unwrap()
+	}
+	pastLimit := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = pastLimit.Read(make([]byte, 1))
+}
 
 // UploadOf returns what is known of the body of a request.
 func UploadOf(r *http.Request) Upload {

@@ -253,7 +253,7 @@ func (b *Buffer) Deliver(err error) error {
 	case revoked != nil && b.state == keeping:
 		b.kept.before.restore(b.w.Header())
 		if b.major == 1 && (b.upload.Uploading() || b.turn.ReadsCut()) {
-			b.w.Header().Set("Connection", "close") // nobody knows where its next request begins
+			requestbody.CloseAfterAnswer(b.w) // nobody knows where its next request begins
 			turncontext.EndReads(b.w, time.Now().Add(lingerTime))
 		}
 		return caddyhttp.Error(http.StatusGatewayTimeout, revoked.Cause)
