@@ -109,7 +109,7 @@ var errSameReading = errors.New("another reading says as much")
 // whose length matches.
 //
 // Texts of other kinds, such as those of rs/xid, can look like these IDs. If a reading's
-// time is in the future or before the year 2000, its note says so.
+// time is in the future or before the year 2000, or the text is a decimal number, its note says so.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
 	var reasons strings.Builder
@@ -132,17 +132,20 @@ func Decode(text string) ([]Decoded, error) {
 	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths(), &reasons)
 }
 
-// doubt adds to the note that the time makes the reading unlikely.
+// doubt adds to the note what makes the reading unlikely.
 func (d *Decoded) doubt() {
-	when := "in the future"
-	if d.Time.Year() < 2000 {
-		when = "before the year 2000"
-	} else if !d.Time.After(time.Now()) {
+	var why string
+	switch {
+	case d.Time.After(time.Now()):
+		why = "the time is in the future"
+	case d.Time.Year() < 2000 && !d.Time.IsZero():
+		why = "the time is before the year 2000"
+	case strings.Trim(d.Text, "0123456789") == "":
+		why = "it is a decimal number, such as a snowflake"
+	default:
 		return
 	}
-	if !d.Time.IsZero() {
-		d.Note = strings.TrimPrefix(d.Note+"; the time is "+when+", so the text may be another kind of ID", "; ")
-	}
+	d.Note = strings.TrimPrefix(d.Note+"; "+why+", so the text may be another kind of ID", "; ")
 }
 
 // lengths says of each scheme how many characters its texts have.

@@ -39,6 +39,11 @@ func TestDecode(t *testing.T) {
 		{"03KOE60u", []string{`{"id":"03KOE60u","scheme":"call_number","fields":{"version":0,"run":8452,"sequence":11827}}`}},
 		// Bug: IDs of rs/xid, which look like txids of the future, were read without a doubt.
 		{"vthknin0000000000000", []string{`{"id":"vthknin0000000000000","scheme":"txid","note":"the time is in the future, so the text may be another kind of ID","time":"2109-01-13T14:24:48Z","fields":{"random":"00000000000000","uuid_v7_first":"03fd8d2f-2b80-7000-8000-000000000000","uuid_v7_last":"03fd8d2f-2b80-7000-8000-0000000fffff"}}`}},
+		// Bug: so were snowflakes, which look like a sharded_id of any year.
+		{"1541815603606036480", []string{
+			`{"id":"1541815603606036480","scheme":"sharded_id","note":"it is a decimal number, such as a snowflake, so the text may be another kind of ID","time":"2015-09-24T02:30:56.222336Z","fields":{"shard":15,"random":"4181"}}`,
+			`{"id":"1541815603606036480","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell; the time is in the future, so the text may be another kind of ID","time":"2084-08-18T20:45:39Z","fields":{"address":"94.122.211.126","pid_field":3035319802,"extra":723,"pid":2838010,"counter":58317}}`,
+		}},
 		// The alphabets overlap.
 		{"1000004aa5c7f2c2d4g", []string{`{"id":"1000004aa5c7f2c2d4g","scheme":"unique_id","layout":"classic","note":"address and pid are random bits if the node was random, which an ID does not tell; the time is in the future, so the text may be another kind of ID","time":"2084-06-18T10:07:15Z","fields":{"address":"78.26.107.151","pid_field":998205238,"extra":237,"pid":4155190,"counter":30600}}`}},
 		{"1000004aa5c7f2c2d48", []string{
