@@ -125,7 +125,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case errors.Is(err, serializer.ErrInside) && !t.HeldUntil.IsZero():
 		return nil, adminError(http.StatusConflict, fmt.Errorf(
 			"the request of ticket %s has left, and its turn is held until %s by hold_at_least; an eviction lets the next request enter before",
-			t.Token, t.HeldUntil.Local().Format(time.DateTime)))
+			t.Token, queueview.Clock(t.HeldUntil)))
 	case errors.Is(err, serializer.ErrInside):
 		row := queueview.Rows(time.Now(), []serializer.TicketState{*t})[0]
 		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; an eviction cancels a request in the middle of its work, and removes the file of another program, which works on",

@@ -22,6 +22,15 @@ func TestName(t *testing.T) {
 	}
 }
 
+// Bug: an operator read the end of a pause in another time zone than he had written.
+func TestUntilTextNamesTheZone(t *testing.T) {
+	end := time.Date(2026, 12, 24, 10, 0, 0, 0, time.FixedZone("CET", 3600))
+	text, _ := strings.CutPrefix(UntilText(end), "until ")
+	if got, err := time.ParseInLocation("2006-01-02 15:04:05 MST", text, time.Local); err != nil || !got.Equal(end) {
+		t.Errorf("the end is %q, which is %v, %v; expected %v", text, got, err, end)
+	}
+}
+
 // A text that a client chose makes no table wide. The name in logs stays whole. Bug: the path
 // was cut off, not the host.
 func TestRowsAreNarrow(t *testing.T) {
