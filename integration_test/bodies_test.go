@@ -260,7 +260,8 @@ func TestExpectContinue(t *testing.T) {
 }
 
 // A client that is refused while it still sends its body can read the answer. Bug: the connection
-// was reset, and most clients reported that instead.
+// was reset, and most clients reported that instead. Before once, one that asked for incremental
+// forwarding was answered only when it had sent more.
 func TestRefusedUpload(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -269,6 +270,7 @@ func TestRefusedUpload(t *testing.T) {
 	}{
 		"serialize, too large": {behindQueue("buffer 1KiB 0"), "", http.StatusRequestEntityTooLarge},
 		"once, too large":      {"once {\nscope none\nbuffer 1KiB 0\n}\nrespond served", "Idempotency-Key: a\r\n", http.StatusRequestEntityTooLarge},
+		"once, incremental":    {"once {\nscope none\n}\nrespond served", "Idempotency-Key: a\r\nIncremental: ?1\r\n", http.StatusServiceUnavailable},
 		"once, without a key":  {"once {\nscope none\nrequired\n}\nrespond served", "", http.StatusBadRequest},
 	} {
 		c := start(t, setup{site: test.site})

@@ -88,6 +88,7 @@ func RefuseIncremental(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	}
 	w.Header().Set("Proxy-Status", "orderly; error=incremental_refused") // RFC 10036, section 3.1
+	EndConnection(w, r)
 	return caddyhttp.Error(http.StatusServiceUnavailable,
 		errors.New("the request asks for incremental forwarding, which a queue does only with `buffer off`"))
 }
