@@ -17,6 +17,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -156,7 +157,8 @@ type Handler struct {
 	capacity     int             // how many may be inside; 0 is not known
 	limit        int             // how many may be inside, readers or others; 0 is no limit
 	site         site
-	before       context.Context // of the configuration that was active when this one was loaded; nil if none was
+	line         waitingpage.Line // says when its queues open
+	before       context.Context  // of the configuration that was active when this one was loaded; nil if none was
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }
@@ -219,6 +221,7 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 	if s.report, err = telemetry.NewReporter(ctx, registered.prefixOf(s.Prefix).Counters); err != nil {
 		return err
 	}
+	s.line = s.newLine()
 	s.site = siteOf(ctx)
 	if err := s.checkOtherLines(); err != nil {
 		return fmt.Errorf("serialize: %w", err)
@@ -293,6 +296,7 @@ func (s *Handler) Cleanup() error {
 		s.engine.Reject()
 	default:
 		s.passConcurrency()
+		s.passOpening()
 		s.warnLeftOut()
 		s.engine.Retire()
 	}

@@ -92,6 +92,9 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(vars))
 	defer p.leaveVisit()
 	if err = p.joinVisit(w, r); err == nil {
+		err = p.checkOpen(r)
+	}
+	if err == nil {
 		err = p.readBody(w, r)
 	}
 	if err != nil {
@@ -142,7 +145,8 @@ func (p *passage) before() *passage {
 func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
 	if earlier.failure != nil {
-		p.about.Reason, p.about.Position, p.about.PausedUntil = earlier.about.Reason, earlier.about.Position, earlier.about.PausedUntil
+		p.about.Reason, p.about.Position = earlier.about.Reason, earlier.about.Position
+		p.about.PausedUntil, p.about.Opens = earlier.about.PausedUntil, earlier.about.Opens
 		p.failure = earlier.failure
 		return p.answerRefusal(w, r)
 	}
@@ -366,8 +370,7 @@ func (p *passage) answerRefusal(w http.ResponseWriter, r *http.Request) error {
 		return p.failure
 	}
 	s := p.handler
-	w.Header().Set("Retry-After", s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity,
-		time.Duration(s.HoldAtLeast), p.about.PausedUntil, time.Now()))
+	w.Header().Set("Retry-After", p.retryAfter(time.Now()))
 	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun() {
 		return p.failure
 	}

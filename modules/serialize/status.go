@@ -130,6 +130,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		}
 		s.Sample(now)
 		row.Outcomes, row.History = s.Outcomes(), s.History()
+		row.Opens, row.Registered = s.opens(now)
 	}
 	return rows
 }

@@ -68,16 +68,22 @@ func checkDuration(name string, duration caddy.Duration, least time.Duration) er
 }
 
 // checkOtherLines refuses lines of one queue that differ in what each ticket has of it: a request
-// of a visit would wait for its own turn at a line without, and one without a slot would have none.
+// of a visit would wait for its own turn at a line without, one without a slot would have none, and
+// one line would be open before the other.
 func (s *Handler) checkOtherLines() error {
 	for _, other := range registered.handlersWhere(s.isBeside) {
-		name, mine, theirs := "slots", s.slotsText(), other.slotsText()
-		if mine == theirs && !s.DryRun && !other.DryRun { // a dry run has no visits
-			name, mine, theirs = "visit", s.Visit.text(), other.Visit.text()
-		}
-		if mine != theirs {
-			return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
-				name, s.Prefix, s.site.name, mine, other.site.name, theirs)
+		for _, texts := range [][3]string{
+			{"slots", s.slotsText(), other.slotsText()}, {"visit", s.Visit.text(), other.Visit.text()},
+			{"opens", s.WaitingPage.opensText(), other.WaitingPage.opensText()},
+		} {
+			name, mine, theirs := texts[0], texts[1], texts[2]
+			if name != "slots" && (s.DryRun || other.DryRun) { // a dry run has no visits, and is open
+				continue
+			}
+			if mine != theirs {
+				return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
+					name, s.Prefix, s.site.name, mine, other.site.name, theirs)
+			}
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"slices"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -46,6 +47,18 @@ func usageOf(handlers []*Handler) (u usage) {
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
 func (s *knownPrefix) isUsed() bool {
 	return s.Waiting.Load() > 0 || s.Inside.Load() > 0 || len(s.handlers()) > 0
+}
+
+// opens is when the queues of the prefix open, or zero, and how many browsers wait for that.
+func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
+	counted := make(map[string]bool) // spaces
+	for _, h := range s.handlers() {
+		if space := h.engine.Space; h.line.At.After(now) && !counted[space] {
+			counted[space] = true
+			opens, count = h.line.At, count+registered.browsers.Registered(space, h.Prefix)
+		}
+	}
+	return opens, count
 }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.

@@ -154,6 +154,9 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
 		Space: s.engine.Space, Acquire: s.waitingEngine, Visits: s.visits(),
 	}
+	if n.Opening = s.opening(); n.Opening != nil {
+		n.Chance = s.chanceOf(r)
+	}
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), n)
 	if err != nil {
 		return err

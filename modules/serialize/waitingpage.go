@@ -39,6 +39,15 @@ type WaitingPage struct {
 	// its place as JSON, and a cookie, which it sends when it asks again. Default: false.
 	JSON bool `json:"json,omitempty"`
 
+	// When the queue opens, as in RFC 3339. Browsers that come before get the page, and their
+	// places are drawn by lot at that moment. All others are refused until then, with the reason
+	// `closed`. A moment in the past does nothing. Default: none; the queue is open.
+	Opens string `json:"opens,omitempty"`
+
+	// A text with placeholders such as `{http.vars.client_ip}`. All browsers that share its value
+	// have one chance in the draw. Default: none; each browser has its own.
+	OpensBy string `json:"opens_by,omitempty"`
+
 	page *waitingpage.Page
 }
 
@@ -63,7 +72,7 @@ func (p *WaitingPage) provision(visits bool) (err error) {
 	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(usualHold)))
 	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
 	p.Status = cmp.Or(p.Status, http.StatusServiceUnavailable)
-	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status))
+	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status), p.checkOpens())
 	if err == nil {
 		p.page, err = waitingpage.Load(p.File, p.Status, p.JSON, after, hold)
 	}
@@ -92,6 +101,7 @@ var pageSubdirectives = directive.Table[*WaitingPage]{
 		p.JSON = true
 		return directive.Flag(d)
 	}),
+	directive.On("opens", (*WaitingPage).parseOpens),
 }
 
 func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {

@@ -22,6 +22,8 @@ type Queue struct {
 	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
 	History       []telemetry.Sample           // of the last ten minutes
 	Control       string                       // its name for pauses; "" if it cannot be paused
+	Opens         time.Time                    // zero if it is open
+	Registered    int                          // how many browsers wait for that
 
 	Picture *Picture        // of the history; nil without one
 	Rows    []queueview.Row // of the first tickets

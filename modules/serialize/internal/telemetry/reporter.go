@@ -137,10 +137,10 @@ func (r *Reporter) logHold(q *Request, level zapcore.Level, message string, revo
 func (r *Reporter) Refused(q *Request, status int, err error) {
 	r.Count(string(q.Reason))
 	level := zap.WarnLevel
-	switch q.Reason {
-	case serializer.ReasonStorage:
+	switch {
+	case q.Reason == serializer.ReasonStorage:
 		level = zap.ErrorLevel
-	case serializer.ReasonSuperseded, ReasonVisitEnded: // which are meant to happen
+	case q.Reason == serializer.ReasonSuperseded, q.Reason == ReasonVisitEnded, !q.Opens.IsZero(): // which are meant to happen
 		level = zap.InfoLevel
 	}
 	if level > zap.InfoLevel {

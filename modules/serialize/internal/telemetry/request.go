@@ -27,6 +27,7 @@ type Request struct {
 	Brief       bool              // its hold says nothing about those of visits
 	Reason      serializer.Reason // of its refusal, or ""
 	PausedUntil *time.Time        // the end of the pause in which it was refused, or nil
+	Opens       time.Time         // when the queue opens, if it was refused because it comes before; else zero
 
 	span trace.Span // of its wait, or nil
 }

@@ -24,7 +24,11 @@ import (
 //
 // Where turns are visits, a cookie names the browser in its queue, and outlives its tickets.
 // All its requests share one ticket, and one that comes after its visit is known by its cookie.
-type Book struct{ tickets sync.Map } // of *Ticket, by id
+// Before an opening, a cookie does so, too: each has one chance.
+type Book struct {
+	tickets  sync.Map // of *Ticket, by id
+	openings sync.Map // of *Opening, by openingKey
+}
 
 var key = sync.OnceValue(rand.Text)
 
@@ -52,7 +56,18 @@ func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request) {
 		sendCookie(w, r, cookieName(r, t.id), sign(newcomer+t.id), 0)
 		return
 	}
-	sendCookie(w, r, cookieName(r, t.id), sign(t.id), max(leastCookieAge, 2*t.hold)) // of which the second hold is to learn that it is lost
+	age := max(leastCookieAge, 2*t.hold) // of which the second hold is to learn that it is lost
+	if t.isRegistered() {
+		age = max(age, registeredHold)
+	}
+	sendCookie(w, r, cookieName(r, t.id), sign(t.id), age)
+}
+
+// renewCookie names the ticket again, unless the browser has a cookie that lasts.
+func (t *Ticket) renewCookie(w http.ResponseWriter, r *http.Request, k known) {
+	if t.visits == nil || k.id == "" {
+		t.setCookie(w, r)
+	}
 }
 
 // setVisitCookie tells a browser that it has a visit, unless its cookie says so already.
@@ -134,7 +149,7 @@ func taken(r *http.Request) []*http.Cookie {
 // known is what the cookies of a request say of its browser in a queue.
 type known struct {
 	ticket  *Ticket // or nil
-	id      string  // of the browser where turns are visits; empty if no cookie says it
+	id      string  // of the browser where turns are visits, or before an opening; empty if no cookie says it
 	visited bool    // the browser has or had a visit
 }
 
@@ -156,7 +171,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 				k.ticket = t
 			}
 		}
-		if kind != "" && (t != nil || strings.HasPrefix(id, queueMark(space, queue))) {
+		if strings.HasPrefix(id, queueMark(space, queue)) {
 			k.id, k.visited = id, k.visited || kind == visitor
 		}
 	}
@@ -187,8 +202,8 @@ func idOf(cookie *http.Cookie) (id, kind string) {
 	return id, ""
 }
 
-// queueMark begins the ids of a queue's browsers where turns are visits. By it, a cookie tells
-// its queue when there is no ticket any more.
+// queueMark begins the ids of a queue's browsers where turns are visits, or where it has an opening.
+// By it, a cookie says its queue when there is no ticket any more.
 func queueMark(space, queue string) string {
 	sum := sha256.Sum256([]byte(space + "\x00" + queue))
 	return hex.EncodeToString(sum[:6])

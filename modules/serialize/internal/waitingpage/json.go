@@ -36,10 +36,13 @@ func (n *Navigation) sendPlace(w http.ResponseWriter, place Place) error {
 	if place.Wait > 0 {
 		data.Wait = &place.Wait
 	}
+	if !place.Opens.IsZero() {
+		data.Opens = &place.Opens
+	}
 	text, err := json.Marshal(data)
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Retry-After", strconv.Itoa(int(refreshTime.Seconds())))
+	w.Header().Set("Retry-After", strconv.Itoa(place.refresh()))
 	return answer(w, n.Page.status, jsonType, text)
 }

@@ -31,9 +31,11 @@ type Navigation struct {
 	Space    string                 // where the queue is kept
 	Acquire  func() (Engine, error) // for a ticket
 
-	Visits *Visits // nil unless turns are visits
-	shown  bool    // the browser shows the answer
-	Part   *Part   // the result of [Book.Wait] if the request has a part in a visit
+	Visits  *Visits  // nil unless turns are visits
+	Opening *Opening // nil if places are always given
+	Chance  string   // whose chance the browser has at the opening; empty: its own
+	shown   bool     // the browser shows the answer
+	Part    *Part    // the result of [Book.Wait] if the request has a part in a visit
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site
@@ -99,6 +101,7 @@ var ErrAnswered = errors.New("the browser waits with the page")
 func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engine, serializer.Turn, error) {
 	k := b.find(r, n.Space, n.Queue)
 	t := k.ticket
+	_, closed := n.Opening.Closed()
 	if r.Header.Get(askHeader) != "" {
 		b.endCookies(w, r)
 		return nil, nil, answerPlace(w, r, k)
@@ -109,7 +112,11 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engi
 	lost := errors.Is(err, errAway)
 	switch {
 	case lost || errors.Is(err, errNone):
-		if t, err = b.join(r.Context(), n, k.id, lost || k.id != ""); err != nil {
+		id := k.id
+		if n.Visits == nil && !closed {
+			id = "" // see Book
+		}
+		if t, err = b.join(r.Context(), n, id, lost || k.id != ""); err != nil {
 			return nil, nil, err
 		}
 		t.open(w, r, patience)
@@ -168,6 +175,9 @@ func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation
 // tell its place. If the client hangs up, the ticket leaves, unless the browser has other
 // requests under way.
 func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Duration) {
+	if t.isRegistered() {
+		return
+	}
 	defer turncontext.StopTimeouts(w, r)()
 	if t.await(r.Context(), atMost); atMost < forEver {
 		t.Place()
@@ -205,13 +215,11 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 		text = []byte(`{"turn":true}`)
 	case t == nil:
 		text = []byte(`{"gone":true}`)
-	case t.await(r.Context(), askTime):
+	case !t.awaitOpening(r.Context()) && t.await(r.Context(), askTime):
 		text = []byte(`{"turn":true}`)
 	default:
 		text, _ = json.Marshal(t.Place())
-		if k.id == "" {
-			t.setCookie(w, r)
-		}
+		t.renewCookie(w, r, k)
 	}
 	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
@@ -219,13 +227,11 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 
 // send answers with the page, or a program with its place.
 func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k known, place Place, lost bool) error {
-	if k.id == "" {
-		t.setCookie(w, r)
-	}
+	t.renewCookie(w, r, k)
 	if n.Page.isJSON(r) {
 		return n.sendPlace(w, place)
 	}
-	data := Data{Place: place, Lost: lost, Refresh: int(refreshTime.Seconds())}
+	data := Data{Place: place, Lost: lost, Refresh: place.refresh()}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
 	text, err := n.Page.render(data)
 	if err != nil {

@@ -86,7 +86,7 @@ func Load(file string, status int, json bool, after, hold time.Duration) (*Page,
 	page := &Page{parsed, status, json, after, hold}
 	name, texts := Texts(nil)
 	for number := range 3 {
-		if _, err := page.render(Data{Place: Place{Number: number}, Lost: number > 1, Lang: name, Text: texts}); err != nil {
+		if _, err := page.render(Data{Place: Place{Number: number, Opens: time.Unix(int64(number), 0), Listed: number}, Lost: number > 1, Lang: name, Text: texts}); err != nil {
 			return nil, fmt.Errorf("file %s: %w", file, err)
 		}
 	}

@@ -29,7 +29,7 @@ func TestTextsAreWhole(t *testing.T) {
 			t.Errorf("%s: texts %v; expected %v", language, got, names)
 		}
 		for name, text := range texts {
-			if gap := map[string]string{"number": "%d", "about": "%s"}[name]; text == "" || strings.Count(text, "%") != len(gap)/2 || !strings.Contains(text, gap) {
+			if gap := map[string]string{"number": "%d", "about": "%s", "opens": "%s", "listed": "%d"}[name]; text == "" || strings.Count(text, "%") != len(gap)/2 || !strings.Contains(text, gap) {
 				t.Errorf("%s: text %s is %q", language, name, text)
 			}
 		}

@@ -1,7 +1,9 @@
 package waitingpage
 
 import (
+	"cmp"
 	"context"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,8 +17,16 @@ type Place struct {
 	Paused bool    `json:"paused"` // nobody enters
 	Wait   float64 `json:"wait"`   // seconds until the turn, as a guess; 0 is not known
 
-	since time.Time // when the number became this one
+	Opens  time.Time `json:"opens,omitzero"`   // when places are given; zero if they are
+	Ask    float64   `json:"ask,omitempty"`    // seconds after which the script asks again; 0 is at once
+	Listed int       `json:"listed,omitempty"` // the browser's number in the list for the draw; 0 is none
+
+	since time.Time     // when the number became this one
+	next  time.Duration // until the next contact; 0 is the usual time
 }
+
+// refresh is after how many seconds a browser without JavaScript comes again, or a program.
+func (p Place) refresh() int { return int(math.Ceil(cmp.Or(p.next, refreshTime).Seconds())) }
 
 // Standing is where a waiter stands, as of the latest reading of its queue, or nil.
 type Standing = atomic.Pointer[Place]
@@ -46,10 +56,14 @@ const (
 // Place is where the ticket stands. It may have been taken at this moment: then Place waits
 // a little until it is in line, or decided.
 func (t *Ticket) Place() Place {
+	if place, yet := t.registeredPlace(); yet {
+		return place
+	}
 	for end := time.Now().Add(placesWait); ; {
 		t.engine.Places().update()
 		if place := t.place.Load(); place != nil {
 			now := *place
+			now.Listed = t.number()
 			if !now.Paused {
 				now.Wait = t.report.Guess(t.about.Queue, now.Number, t.capacity, time.Since(now.since))
 			}

@@ -17,10 +17,10 @@ import (
 // without a goroutine, while its browser asks for its place again and again. One that ends
 // unclaimed is remembered for a while, so that its browser learns why.
 //
-// It is in one of five states, and only moves forward: waiting, offered, then claimed, or visiting
-// and over, or over at once. [absences] says for how long an offered turn waits for its browser.
+// It is in one of six states, and only moves forward: registered, if it comes before an [Opening],
+// waiting, offered, then claimed, or visiting and over, or over at once. [absences] says for how
+// long an offered turn waits for its browser.
 type Ticket struct {
-	rule     serializer.Rule
 	visits   *Visits // or nil
 	space    string  // where its queue is kept
 	hold     time.Duration
@@ -28,7 +28,8 @@ type Ticket struct {
 	book     *Book
 	engine   Engine
 	report   *telemetry.Reporter
-	capacity int // how many may be inside; 0 is not known
+	capacity int      // how many may be inside; 0 is not known
+	opening  *Opening // of its queue, or nil
 
 	about    telemetry.Request // the first one of the browser; mu guards what changes of it
 	decision chan struct{}     // closed when it does not wait any more
@@ -36,7 +37,10 @@ type Ticket struct {
 	place    Standing
 
 	mu      sync.Mutex // guards the fields below
+	rule    serializer.Rule
 	state   state
+	listed  int           // its number in the list for the draw; 0 if there was none
+	due     time.Time     // when it was asked to come before the opening
 	here    int           // how many requests of the browser are under way; none is absent then
 	seen    time.Time     // when the last one that counts has ended, or the ticket
 	gap     time.Duration // between the last two
@@ -56,11 +60,12 @@ type Ticket struct {
 type state uint8
 
 const (
-	waiting  state = iota // in line
-	offered               // the turn has come, and waits for the browser
-	claimed               // a request of the browser has the turn
-	visiting              // all requests of the browser have it; see visit
-	over                  // without a turn; the browser may come and learn why
+	registered state = iota // it joins its queue later
+	waiting                 // in line
+	offered                 // the turn has come, and waits for the browser
+	claimed                 // a request of the browser has the turn
+	visiting                // all requests of the browser have it; see visit
+	over                    // without a turn; the browser may come and learn why
 )
 
 // Engine is where tickets are taken, until Release.
@@ -95,7 +100,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 	}
 	t := &Ticket{
 		rule: n.Rule, visits: n.Visits, space: n.Space, hold: max(n.Page.hold, leastHold), id: cmp.Or(id, n.newID()), book: b, engine: engine,
-		report: n.Report, capacity: n.Capacity, decision: make(chan struct{}), here: 1, seen: time.Now(),
+		report: n.Report, capacity: n.Capacity, opening: n.Opening, decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Entry: n.About.Entry, Described: n.Requester.Request()},
 	}
 	t.proven.Store(proven)
@@ -111,12 +116,27 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 		other.(*Ticket).arrive()
 		return other.(*Ticket), nil
 	}
-	a := n.Arrival
-	a.Requester, a.Revoke = t, t.revoke
-	t.report.Waits(ctx, &t.about)
 	t.timer = time.AfterFunc(proofTime, t.expire)
-	t.wait = engine.Places().Join(a, t.decided)
+	early, err := n.Opening.register(t, n)
+	switch {
+	case err != nil:
+		t.state, t.err, t.refusal = over, err, err
+		close(t.decision) // for other requests of the browser
+		b.remove(t)
+		engine.Release()
+		return nil, err
+	case !early:
+		t.joinLocked(ctx, n.Arrival)
+	}
 	return t, nil
+}
+
+// joinLocked takes a place in the queue.
+func (t *Ticket) joinLocked(ctx context.Context, a serializer.Arrival) {
+	a.Requester, a.Revoke = t, t.revoke
+	t.state = waiting
+	t.report.Waits(ctx, &t.about)
+	t.wait = t.engine.Places().Join(a, t.decided)
 }
 
 // await waits until it is decided, with a request of the browser, but not for longer than a
@@ -166,20 +186,23 @@ func (t *Ticket) departLocked() {
 
 // countsLocked reports whether a request prolongs anything. An offered turn waits no longer
 // for a browser that asks for its place again and again.
-func (t *Ticket) countsLocked() bool { return t.state == waiting || t.state == offered && !t.told }
+func (t *Ticket) countsLocked() bool { return t.state <= waiting || t.state == offered && !t.told }
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
 func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
-	if t == nil || n.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
+	if t == nil {
 		return nil, errNone
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.state > registered && n.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
+		return nil, errNone
+	}
 	t.arriveLocked()
 	defer t.departLocked()
 	switch t.state {
-	case waiting:
+	case registered, waiting:
 		return nil, errWaiting
 	case offered:
 		t.endOfferLocked()
@@ -270,6 +293,8 @@ func (t *Ticket) deadlineLocked() time.Time {
 		return absenceEnd(t.came, t.seen.Add(t.gap+t.gap/4), t.left) // no network is always as fast
 	case !proven:
 		return t.seen.Add(min(proofTime, t.hold))
+	case t.state == registered:
+		return t.seen.Add(max(registeredHold, t.hold))
 	}
 	return t.seen.Add(t.hold)
 }
@@ -282,6 +307,8 @@ func (t *Ticket) expire() {
 	case t.here > 0, t.state == visiting: // depart sets the timer
 	case time.Now().Before(t.deadlineLocked()):
 		t.scheduleLocked()
+	case t.state == registered:
+		t.leaveListLocked()
 	case t.state == waiting:
 		t.wait.GiveUp(errAway)
 	case t.state == offered:

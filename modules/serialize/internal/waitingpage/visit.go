@@ -53,7 +53,7 @@ func visitEnded(queue string) error {
 
 // newID is an id for a ticket.
 func (n *Navigation) newID() string {
-	if n.Visits == nil {
+	if n.Visits == nil && n.Opening == nil {
 		return rand.Text()
 	}
 	return queueMark(n.Space, n.Queue) + rand.Text()

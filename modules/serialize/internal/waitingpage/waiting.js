@@ -3,7 +3,7 @@
 
 const page = JSON.parse(document.currentScript.previousElementSibling.textContent);
 const texts = page.Text;
-const askLimit = 10000;    // milliseconds until an answer, at most
+let askLimit = 10000;      // milliseconds until an answer, at most
 const spokenEvery = 10000; // milliseconds between two announcements, at least
 let spoken = 0;            // when the place was announced
 
@@ -31,6 +31,11 @@ async function ask() {
 	return null;
 }
 
+// moment is a time of the reader's place.
+function moment(text) {
+	return new Intl.DateTimeFormat(page.Lang, {dateStyle: 'long', timeStyle: 'short'}).format(new Date(text));
+}
+
 // span is a time in words, rounded by less than the guess may be off.
 function span(seconds) {
 	const [unit, size, step] = seconds < 10 ? ['second', 1, 1] : seconds < 100 ? ['second', 1, 5] : seconds < 6000 ? ['minute', 60, 1] : ['hour', 3600, .5];
@@ -38,11 +43,13 @@ function span(seconds) {
 	return words.format(step * Math.round(seconds / size / step));
 }
 
-function show({number, paused, wait}) {
-	const place = number > 1 ? texts.number.replace('%d', number) : number ? texts.next : texts.joining;
+function show({number, paused, wait, opens, listed}) {
+	askLimit = opens ? 45000 : 10000; // an answer before the opening is late on purpose
+	const place = opens ? texts.opens.replace('%s', moment(opens)) : number > 1 ? texts.number.replace('%d', number) : number ? texts.next : texts.joining;
 	document.title = (number ? `(${number}) ` : '') + texts.heading;
 	set('place', place);
 	set('estimate', paused ? texts.paused : wait > 0 ? texts.about.replace('%s', span(wait)) : '');
+	set('listed', listed ? texts.listed.replace('%d', listed) : '');
 	set('state', '');
 	if (Date.now() - spoken > spokenEvery) {
 		spoken = Date.now();
@@ -62,6 +69,7 @@ async function follow() {
 			show(data);
 			fails = 0;
 			known = true;
+			if (data.ask) await pause(data.ask);
 		} catch (error) {
 			// Without the page's handler, this request may stand in the queue itself.
 			if (error.name === 'TimeoutError' && navigator.onLine || ++fails > 10) return leave();

@@ -1,0 +1,298 @@
+package waitingpage
+
+import (
+	"context"
+	"crypto/sha256"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+// Opening is the moment from which the queues of a prefix give places. A browser that comes before
+// is registered: it has a ticket that has not joined its queue. At the moment, the tickets of the
+// browsers that have sent their cookies back join in an order that is drawn by lot; see draw.
+//
+// Its lock is the gate for newcomers. It is held while tickets join, so a request that asks
+// whether the queue is open, as each one does, gets a place behind them.
+//
+// The moment is one of the system's clock, which may be set. So it is looked at once a second. A
+// queue that has opened stays open until a configuration has another moment.
+//
+// The lock of a ticket may be taken while the lock of its opening is held, but not the other way
+// round. A ticket that no list has yet is the exception.
+type Opening struct {
+	mu     sync.Mutex
+	line   *Line                                // that counts, or nil while no configuration has the prefix
+	opened time.Time                            // the last moment at which it has opened
+	lists  map[string]map[*Ticket]*registration // by queue
+	timer  *time.Timer                          // nil while nobody is registered
+}
+
+// Line is what a line of the configuration says of the opening of its queues.
+type Line struct {
+	At     time.Time       // zero: they are open
+	Rule   serializer.Rule // of browsers
+	Report *telemetry.Reporter
+}
+
+// registration is what a ticket needs to join its queue later.
+type registration struct {
+	serializer.Arrival
+	chance [sha256.Size]byte // the hash of whose chance it is
+}
+
+const (
+	leastAsk = 2 * time.Second // between two contacts of a browser that is registered
+	mostAsk  = 5 * time.Minute
+	heldAsk  = 30 * time.Second // longest time that a script's question is held until the next contact is due
+
+	openingSpread  = time.Second      // during which browsers come after the moment
+	openingCheck   = time.Second      // between two looks at the clock
+	registeredHold = 15 * time.Minute // for an absent browser
+)
+
+// openingKey names an opening: a prefix where its queues are kept.
+type openingKey struct{ space, prefix string }
+
+// Opening is that of a prefix. The line of the first request counts, until MoveOpening.
+func (b *Book) Opening(space, prefix string, line *Line) *Opening {
+	found, ok := b.openings.Load(openingKey{space, prefix})
+	if !ok {
+		found, _ = b.openings.LoadOrStore(openingKey{space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*registration)})
+	}
+	o := found.(*Opening)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.line == nil {
+		o.line = line
+	}
+	return o
+}
+
+// MoveOpening lets the line of another configuration count from now on. With nil, none has the
+// prefix any more, and who is registered waits for one that has.
+func (b *Book) MoveOpening(space, prefix string, line *Line) {
+	found, ok := b.openings.Load(openingKey{space, prefix})
+	if !ok {
+		return
+	}
+	o := found.(*Opening)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.line = line; line != nil {
+		o.closedLocked()
+	}
+}
+
+// Registered is how many browsers wait for the opening of a prefix.
+func (b *Book) Registered(space, prefix string) (count int) {
+	found, ok := b.openings.Load(openingKey{space, prefix})
+	if !ok {
+		return 0
+	}
+	o := found.(*Opening)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, list := range o.lists {
+		count += len(list)
+	}
+	return count
+}
+
+// Closed reports whether the queues are closed, and until when. A nil Opening is open. If the moment
+// has just come, Closed returns when all who are registered have joined.
+func (o *Opening) Closed() (until time.Time, closed bool) {
+	if o == nil {
+		return time.Time{}, false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.momentLocked(), o.closedLocked()
+}
+
+func (o *Opening) closedLocked() bool {
+	at := o.momentLocked()
+	if o.line == nil || !at.Equal(o.opened) && time.Now().Before(at) {
+		return true
+	}
+	o.opened = at
+	for queue, list := range o.lists {
+		o.line.draw(queue, list)
+	}
+	clear(o.lists)
+	return false
+}
+
+// register registers a new ticket, or returns false if the queue is open. The error is a refusal.
+func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
+	if o == nil {
+		return false, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.closedLocked() {
+		return false, nil
+	}
+	list := o.lists[n.Queue]
+	_, waiting := t.engine.Places().Count(n.Queue)
+	if waiting += len(list); n.MaxWaiting > 0 && waiting >= n.MaxWaiting {
+		return false, &serializer.Refused{Reason: serializer.ReasonFull, Queue: n.Queue, Position: waiting, Err: serializer.ErrFull}
+	}
+	if list == nil {
+		list = make(map[*Ticket]*registration)
+		o.lists[n.Queue] = list
+	}
+	list[t] = n.registration(t)
+	if o.timer == nil {
+		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
+	}
+	return true, nil
+}
+
+// registration is what the ticket of a navigation needs later. It has been counted already, so it
+// does not find its queue full. The turns around it will be over.
+func (n *Navigation) registration(t *Ticket) *registration {
+	r := &registration{Arrival: n.Arrival, chance: sha256.Sum256([]byte("of " + n.Chance))}
+	if n.Chance == "" {
+		r.chance = sha256.Sum256([]byte(t.id))
+	}
+	if !r.DropOldest {
+		r.MaxWaiting = 0
+	}
+	r.Holds, r.Requester, r.Revoke = nil, nil, nil
+	return r
+}
+
+// look opens the queues if their moment has come, and looks again soon if it has not.
+func (o *Opening) look() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.lists) == 0 || !o.closedLocked() {
+		o.timer = nil
+		return
+	}
+	o.timer.Reset(o.nextLookLocked())
+}
+
+func (o *Opening) nextLookLocked() time.Duration {
+	if o.line == nil {
+		return openingCheck
+	}
+	return min(time.Until(o.line.At), openingCheck)
+}
+
+// forget takes a ticket out of its list, unless it has been drawn.
+func (o *Opening) forget(t *Ticket) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.lists[t.about.Queue]
+	delete(list, t)
+	if len(list) == 0 {
+		delete(o.lists, t.about.Queue)
+	}
+}
+
+// moment is until when the queues are closed; zero is not known.
+func (o *Opening) moment() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.momentLocked()
+}
+
+func (o *Opening) momentLocked() time.Time {
+	if o.line == nil {
+		return time.Time{}
+	}
+	return o.line.At
+}
+
+// nextAsk is after how long a browser comes again, if so much time is left: after a tenth of it, and
+// when the queue has just opened.
+func nextAsk(left time.Duration) time.Duration {
+	next := min(max(left/10, leastAsk), mostAsk)
+	if next < left {
+		return next
+	}
+	return max(left, 0) + rand.N(openingSpread)
+}
+
+// registeredPlace is the place of a ticket that is registered: it has none. It returns false for
+// any other ticket.
+func (t *Ticket) registeredPlace() (Place, bool) {
+	if !t.isRegistered() {
+		return Place{}, false
+	}
+	place := Place{Opens: t.opening.moment()}
+	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
+		place.Ask = place.next.Seconds()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.due = time.Now().Add(place.next)
+	return place, true
+}
+
+func (t *Ticket) isRegistered() bool {
+	if t.opening == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state == registered
+}
+
+// awaitOpening holds the question of a page's script until its next contact is due, unless that is
+// long: timers of tabs that nobody looks at are late. It reports whether the ticket was registered.
+func (t *Ticket) awaitOpening(ctx context.Context) bool {
+	if !t.isRegistered() {
+		return false
+	}
+	t.arrive()
+	defer t.depart()
+	if next := nextAsk(time.Until(t.opening.moment())); next <= heldAsk {
+		ctx, cancel := context.WithTimeout(ctx, next)
+		defer cancel()
+		<-ctx.Done()
+	}
+	return true
+}
+
+// drawn lets a ticket that is registered join its queue. Its browser may come as late as it was
+// asked to.
+func (t *Ticket) drawn(rule serializer.Rule, r *registration, listed int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state != registered {
+		return
+	}
+	t.rule, r.Rule, t.listed = rule, rule, listed
+	t.seen = time.Now()
+	if t.due.After(t.seen) {
+		t.seen = t.due
+	}
+	t.joinLocked(context.Background(), r.Arrival)
+	t.scheduleLocked()
+}
+
+// leaveListLocked ends a ticket that is registered. Its browser can register again.
+func (t *Ticket) leaveListLocked() {
+	t.state, t.err = over, errNone
+	t.book.remove(t)
+	go func() { // without the lock
+		t.opening.forget(t)
+		t.engine.Release()
+	}()
+}
+
+// number is the ticket's one in the list for the draw, or 0.
+func (t *Ticket) number() int {
+	if t.opening == nil {
+		return 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.listed
+}

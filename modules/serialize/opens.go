@@ -1,0 +1,134 @@
+package serialize
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
+	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+const (
+	wantOpens   = "a moment as in RFC 3339, such as 2026-11-27T10:00:00+01:00"
+	wantOpensBy = "a text with a placeholder, such as {http.vars.client_ip}"
+)
+
+func (p *WaitingPage) parseOpens(d *caddyfile.Dispenser) error {
+	args := d.RemainingArgs()
+	if len(args) < 1 || len(args) > 2 {
+		return d.Errf("opens: found %d values; expected %s, and perhaps %s", len(args), wantOpens, wantOpensBy)
+	}
+	p.Opens, p.OpensBy = args[0], ""
+	if len(args) == 2 {
+		if p.OpensBy = args[1]; p.OpensBy == "" {
+			return d.Errf("opens: the text is empty; expected %s", wantOpensBy)
+		}
+	}
+	return directive.In(d, p.checkOpens())
+}
+
+// checkOpens refuses a moment that is none, and a text that is the same for all browsers.
+func (p *WaitingPage) checkOpens() error {
+	switch {
+	case p.Opens == "" && p.OpensBy == "":
+		return nil
+	case p.Opens == "":
+		return errors.New("opens_by: expected opens, too: " + wantOpens)
+	case p.OpensBy != "" && !queueview.Placeholder.MatchString(p.OpensBy):
+		return fmt.Errorf("opens_by %q: expected %s", p.OpensBy, wantOpensBy)
+	}
+	if _, err := time.Parse(time.RFC3339, p.Opens); err != nil {
+		return fmt.Errorf("opens %q: expected %s", p.Opens, wantOpens)
+	}
+	return nil
+}
+
+// newLine is what the line says of its opening. Browsers send GET.
+func (s *Handler) newLine() waitingpage.Line {
+	line := waitingpage.Line{Rule: s.rule, Report: s.report}
+	if slices.Contains(s.SharedMethods, http.MethodGet) {
+		line.Rule = s.shared
+	}
+	if s.WaitingPage != nil && s.WaitingPage.Opens != "" {
+		line.At, _ = time.Parse(time.RFC3339, s.WaitingPage.Opens) // checkOpens has done that
+	}
+	return line
+}
+
+// opening is that of the line's queues, or nil if they are always open.
+func (s *Handler) opening() *waitingpage.Opening {
+	if s.line.At.IsZero() {
+		return nil
+	}
+	return registered.browsers.Opening(s.engine.Space, s.Prefix, &s.line)
+}
+
+// passOpening lets the line that follows one that ends decide when the queues open. Those who are
+// registered stay so.
+func (s *Handler) passOpening() {
+	follows := func(other *Handler) bool {
+		return other.ctx.Done() != s.ctx.Done() && s.sharesQueue(other) && !other.DryRun
+	}
+	var line *waitingpage.Line
+	for _, other := range registered.handlersWhere(follows) {
+		line = &other.line
+	}
+	registered.browsers.MoveOpening(s.engine.Space, s.Prefix, line)
+}
+
+// checkOpen refuses a request that comes before the opening, unless it gets the waiting page.
+func (p *passage) checkOpen(r *http.Request) error {
+	s := p.handler
+	opening := s.opening()
+	if opening == nil || p.visit != nil || s.WaitingPage.page.Serves(r) {
+		return nil
+	}
+	opens, closed := opening.Closed()
+	if !closed {
+		return nil
+	}
+	p.about.Opens = opens
+	return &serializer.Refused{
+		Reason: serializer.ReasonClosed, Queue: p.about.Queue, Err: fmt.Errorf("the queue opens at %s", opens.Format(time.RFC3339)),
+	}
+}
+
+// maxClosedRetry bounds Retry-After before an opening, in seconds: it may be moved.
+const maxClosedRetry = 3600
+
+// retryAfter is after how many seconds a client that was refused may try again.
+func (p *passage) retryAfter(now time.Time) string {
+	s, opens := p.handler, p.about.Opens
+	if opens.IsZero() {
+		return s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity, time.Duration(s.HoldAtLeast), p.about.PausedUntil, now)
+	}
+	return strconv.Itoa(int(min(max(math.Ceil(opens.Sub(now).Seconds()), 1), maxClosedRetry)))
+}
+
+// chanceOf is whose chance a browser has at the opening; empty is its own.
+func (s *Handler) chanceOf(r *http.Request) string {
+	if s.WaitingPage.OpensBy == "" {
+		return ""
+	}
+	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	return "value " + repl.ReplaceAll(s.WaitingPage.OpensBy, "")
+}
+
+// opensText says what the setting is, for people.
+func (p *WaitingPage) opensText() string {
+	if p == nil || p.Opens == "" {
+		return "no opens"
+	}
+	return strings.TrimSpace("opens " + p.Opens + " " + p.OpensBy)
+}

@@ -1,0 +1,172 @@
+package serialize
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer"
+)
+
+var openingPages = flag.Int("opens.pages", 300, "how many pages TestOpeningCrowd has open")
+
+// opensIn loads a configuration whose queue opens after a time, with or without visits.
+func (s *shop) opensIn(left time.Duration, visits bool) {
+	s.Helper()
+	opens := time.Now().Add(left).Format(time.RFC3339Nano)
+	s.change = func(h *Handler) {
+		h.WaitingPage.Opens, h.WaitingPage.OpensBy = opens, "{http.request.header.User}"
+		if !visits {
+			h.Visit = nil
+		}
+	}
+	s.load(1)
+}
+
+// Before the opening, browsers and programs with JSON get the page without a place, and all others
+// are refused. At the moment, which a reload has moved, all get in.
+func TestBeforeTheOpening(t *testing.T)         { testBeforeTheOpening(t, false) }
+func TestBeforeTheOpeningOfVisits(t *testing.T) { testBeforeTheOpening(t, true) }
+
+func testBeforeTheOpening(t *testing.T, visits bool) {
+	s := newShop(t, 1, 50*time.Millisecond)
+	s.opensIn(2*time.Hour, visits)
+	ctx, b, program := t.Context(), s.newBrowser(), s.newBrowser()
+	for range 2 {
+		page := b.opens(ctx, "/").want(s, "page")
+		if page.Header.Get("Refresh") != "300" || page.StatusCode != 503 || !strings.Contains(page.text, "It opens: 20") || !strings.Contains(page.text, `"number":0`) {
+			t.Errorf("the page is %v %s", page.Header, page.text)
+		}
+		answer := program.does(ctx, "GET", "/", "Accept", "application/json").want(s, "503")
+		want := fmt.Sprintf(`{"place":null,"wait_seconds":null,"paused":false,"opens":%q}`, s.current.Load().WaitingPage.Opens)
+		if answer.text != want || answer.Header.Get("Retry-After") != "300" {
+			t.Errorf("the program gets %v %s; expected %s", answer.Header, answer.text, want)
+		}
+	}
+	for _, method := range []string{"POST", "HEAD", "GET"} {
+		refused := b.does(ctx, method, "/", "Accept", "*/*").want(s, "closed")
+		if refused.StatusCode != 503 || refused.Header.Get("Retry-After") != "3600" {
+			t.Errorf("%s is answered %d %v", method, refused.StatusCode, refused.Header)
+		}
+	}
+	shown := 0
+	for _, row := range statusQueues(ctx, time.Now()) {
+		shown += row.Registered
+	}
+	if shown != 2 || s.outcome("closed") != 3 {
+		t.Errorf("%d refusals were counted, and the status page shows %d registered", s.outcome("closed"), shown)
+	}
+	s.opensIn(time.Second, visits)
+	b.enters(ctx, "/").want(s, "200")
+	wait.Until(t, "the program is served", func() bool {
+		return program.does(ctx, "GET", "/", "Accept", "application/json").word == "200"
+	})
+	wait.Until(t, "others are served", func() bool { return s.newBrowser().does(ctx, "POST", "/").word == "200" })
+}
+
+// sends is what one page sends to the handler, without a network, and the cookies that it keeps.
+func (s *shop) sends(cookies *[]*http.Cookie, header ...string) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+	r.Header.Set("Accept", "text/html")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	for _, cookie := range *cookies {
+		r.AddCookie(cookie)
+	}
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	_ = s.current.Load().ServeHTTP(w, r, caddyhttp.HandlerFunc(s.upstream))
+	if sent := w.Result().Cookies(); len(sent) > 0 {
+		*cookies = sent
+	}
+	return w
+}
+
+// A crowd whose pages are open gets in line soon after the moment, also during reloads, each once, and
+// one robot with many cookies has one chance.
+func TestOpeningCrowd(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	inside, err := s.current.Load().engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Leave()
+	s.opensIn(time.Hour, false)
+	pages := *openingPages
+	cookies := make([][]*http.Cookie, pages)
+	for i := range pages {
+		user := fmt.Sprint("user ", i/2*2) // each second one shares a chance with the one before
+		for range 2 {
+			s.sends(&cookies[i], "User", user)
+		}
+	}
+	s.opensIn(2*time.Second, false)
+	opens := s.current.Load().line.At
+	var asking sync.WaitGroup
+	var mu sync.Mutex
+	seen, drawn := make(map[int]int), make(map[int]int) // pages by place, and by user
+	var last time.Time
+	for i := range pages {
+		asking.Go(func() {
+			var place struct{ Number, Listed int }
+			for place.Number == 0 && t.Context().Err() == nil {
+				_ = json.Unmarshal(s.sends(&cookies[i], "Orderly-Place", "ask").Body.Bytes(), &place)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			seen[place.Number]++
+			if place.Number <= (pages+1)/2 {
+				drawn[i/2]++
+			}
+			if last = time.Now(); place.Listed == 0 {
+				t.Errorf("page %d has no number", i)
+			}
+		})
+	}
+	for time.Now().Before(opens.Add(100 * time.Millisecond)) { // reloads before, at and after the moment
+		s.load(1)
+		time.Sleep(20 * time.Millisecond)
+	}
+	asking.Wait()
+	t.Logf("%d pages were in line %v after the opening", pages, last.Sub(opens))
+	for i := range pages {
+		if seen[i+1] != 1 || drawn[i/2] != 1 {
+			t.Fatalf("place %d was given to %d pages, and user %d has %d in front", i+1, seen[i+1], i/2, drawn[i/2])
+		}
+	}
+}
+
+// A load refuses a moment that is none, and lines of one queue that differ in it.
+func TestOpensIsRefused(t *testing.T) {
+	page := func(text string) string { return `"waiting_page": {` + text + `}` }
+	for settings, says := range map[string]string{
+		page(`"opens": "tomorrow"`):                                                         `opens "tomorrow": expected a moment as in RFC 3339`,
+		page(`"opens_by": "{http.vars.client_ip}"`):                                         "opens_by: expected opens, too",
+		page(`"opens": "2026-11-27T10:00:00Z", "opens_by": "all"`):                          `opens_by "all": expected a text with a placeholder`,
+		page(`"opens": "2026-11-27T10:00:00Z"`):                                             "",
+		`"prefix": "opens_"`:                                                                `opens: two lines of queue "opens_" differ`,
+		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z"`):                    "",
+		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z", "opens_by": "{u}"`): `opens: two lines of queue "opens_" differ`,
+	} {
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+		first := &Handler{Prefix: "opens_", Path: t.TempDir(), WaitingPage: &WaitingPage{Opens: "2026-11-27T10:00:00Z"}, EngineRaw: []byte(`{"engine": "memory"}`)}
+		s := &Handler{Path: first.Path}
+		err := errors.Join(first.Provision(ctx), json.Unmarshal([]byte(`{"engine": {"engine": "memory"}, `+settings+"}"), s), s.Provision(ctx))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v; expected %s", settings, err, says)
+		}
+		_, _ = s.Cleanup(), first.Cleanup()
+		cancel()
+	}
+}
