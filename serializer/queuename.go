@@ -52,19 +52,14 @@ func hashOf(text string) string {
 }
 
 func plainQueueName(text string) bool {
-	for i := range len(text) {
-		if mustEscape(text[i]) {
-			return false
-		}
-	}
-	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ReservedPrefix)
+	return len(text) <= maxQueueName && !AmbiguousQueueName(text) && !strings.HasPrefix(text, ReservedPrefix) && !strings.ContainsFunc(text, mustEscape)
 }
 
 func escapeQueueName(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
 		c := text[i]
-		if mustEscape(c) || i == 0 && strings.HasPrefix(text, ReservedPrefix) {
+		if mustEscape(rune(c)) || i == 0 && strings.HasPrefix(text, ReservedPrefix) {
 			fmt.Fprintf(&b, "%%%02X", c)
 			continue
 		}
@@ -107,10 +102,8 @@ func checkStart(text string) error {
 	if strings.HasPrefix(text, ReservedPrefix) {
 		return badQueueName(text, "begins with "+ReservedPrefix)
 	}
-	for i := range len(text) {
-		if c := text[i]; c != '%' && mustEscape(c) {
-			return badQueueName(text, fmt.Sprintf("has the byte %q", c))
-		}
+	if i := strings.IndexFunc(text, func(c rune) bool { return c != '%' && mustEscape(c) }); i >= 0 {
+		return badQueueName(text, fmt.Sprintf("has the byte %q", text[i]))
 	}
 	return nil
 }
@@ -119,8 +112,9 @@ func badQueueName(name, why string) error {
 	return fmt.Errorf("%w: %q %s; QueueName turns any text into a name", ErrQueueName, name, why)
 }
 
-func mustEscape(c byte) bool {
-	return c < ' ' || c > '~' || strings.IndexByte(`/\%:*?"<>|`, c) >= 0
+// mustEscape takes bytes, too: those beyond ASCII must all be escaped.
+func mustEscape(c rune) bool {
+	return c < ' ' || c > '~' || strings.ContainsRune(`/\%:*?"<>|`, c)
 }
 
 // AmbiguousQueueName reports whether the text ends in four zeros and a digit. In the
