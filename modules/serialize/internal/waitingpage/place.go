@@ -87,6 +87,13 @@ func (p *Places) update() {
 	ctx, cancel := context.WithTimeout(context.Background(), placesWait)
 	defer cancel()
 	states, _ := p.Queues(ctx) // none if it fails, and the places stay as they were
+	note(states, begun)
+	p.read = time.Now()
+	p.cost = p.read.Sub(begun)
+}
+
+// note notes where the waiters stand that have to know.
+func note(states []serializer.QueueState, begun time.Time) {
 	for _, state := range states {
 		number := 0
 		for _, ticket := range state.Tickets {
@@ -103,13 +110,18 @@ func (p *Places) update() {
 			}
 		}
 	}
-	p.read = time.Now()
-	p.cost = p.read.Sub(begun)
 }
 
-// Number is the place of a waiter; 0 is not known.
+// Number is the place of a waiter; 0 is not known. If the latest reading has not found the waiter,
+// this reads the queues once more, whatever that costs: a waiter asks a second after its arrival,
+// so one such reading finds all that have arrived meanwhile.
 func (p *Places) Number(of Waiter) int {
 	p.update()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if of.Standing().Load() == nil {
+		note(p.Known(func(string) bool { return true }), time.Now())
+	}
 	if place := of.Standing().Load(); place != nil {
 		return place.Number
 	}
