@@ -1,7 +1,6 @@
 package recipes
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -97,28 +96,6 @@ func TestStockOfAllUsers(t *testing.T) {
 	k.Next("order/2").Leave()
 	want(t, anna, 200, "served order/1")
 	want(t, ben, 200, "served order/2")
-}
-
-func TestWaitingRoom(t *testing.T) {
-	k := cook(t, "A waiting-room page", "queue_length 20", "queue_length 2")
-	var answers []<-chan testcaddy.Answer
-	for i := range 3 {
-		answers = append(answers, k.get(t, fmt.Sprint(i)))
-		k.awaitTickets(t, "tickets_", i+1)
-	}
-	a := want(t, k.get(t, "3"), 503, "<p>3 others came before you, so there was no place for you.")
-	if a.Header.Get("Refresh") != "10" || a.Header.Get("Retry-After") == "" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
-		t.Errorf("the page has the header %v", a.Header)
-	}
-	// Bug: after a refused form, the browser got the address without the form, ten seconds later.
-	a = want(t, testcaddy.Send(t, "POST", k.url+"4", "item=tea"), 503, "If you sent a form, please send it again")
-	if a.Header.Get("Refresh") != "" || a.Header.Get("Content-Type") != "text/html; charset=utf-8" {
-		t.Errorf("the page for a form has the header %v", a.Header)
-	}
-	for i, answer := range answers {
-		k.Next(fmt.Sprint(i)).Leave()
-		want(t, answer, 200, "served")
-	}
 }
 
 func TestDefaultsForManySites(t *testing.T) {
