@@ -1,6 +1,7 @@
 package statuspage
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/url"
@@ -74,16 +75,17 @@ func (q *Queue) diagnose(now time.Time) {
 }
 
 // diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a
-// holder of another process, it is not known when it entered. A turn that is held ends in time.
+// holder of another process, it is not known when it entered. A turn that is held ends in time,
+// and so does a visit whose requests end.
 func (q *Queue) diagnoseTickets(now time.Time) {
 	for _, t := range q.Rows {
 		switch {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
-		case t.Entered.IsZero() || t.Held != "" || q.level == badTrouble:
+		case t.Entered.IsZero() || !t.HeldUntil.IsZero() || q.level == badTrouble:
 		case t.Revoked != "":
 			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueview.FastCGIText+".")
-		case now.Sub(t.Entered) >= stuckAfter && q.Waiting > 0:
+		case now.Sub(cmp.Or(t.LastRequest, t.Entered)) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", t.StateText(), q.Waiting))
 		}
 	}

@@ -43,6 +43,10 @@ func TestStatusJudges(t *testing.T) {
 		t.HeldUntil = now.Add(more)
 		return t
 	}
+	visit := func(t serializer.TicketState, latest time.Duration) serializer.TicketState {
+		t.Requests, t.LastRequest = 9, ago(latest)
+		return t
+	}
 	type tickets = []serializer.TicketState
 	for _, c := range []struct {
 		name    string
@@ -65,6 +69,11 @@ func TestStatusJudges(t *testing.T) {
 		{name: "revoked by hold_timeout", tickets: tickets{revoked(past(inside(100*time.Second)), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m40s, past hold_timeout, revoked 40s ago:"},
 		{name: "held", tickets: tickets{held(past(inside(20*time.Minute)), 4*time.Second), waits(time.Second)}},
+		{name: "a long visit", tickets: tickets{visit(inside(20*time.Minute), 10*time.Second), waits(time.Second)}},
+		{name: "an idle visit", tickets: tickets{held(visit(inside(20*time.Minute), 4*time.Minute), time.Minute), waits(time.Second)}},
+		// Bug: no visit was called stuck.
+		{name: "a visit whose request hangs", tickets: tickets{visit(inside(20*time.Minute), 2*time.Minute), waits(time.Second)},
+			badge: "stuck", level: badTrouble, says: "inside for 20m, a visit of 9 requests, the latest 2m ago, while 1 wait."},
 		{name: "evicted", tickets: tickets{revoked(inside(time.Minute), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
 		// Bug: a request of another process counted as inside since a minute after it came,

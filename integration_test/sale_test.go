@@ -1,0 +1,250 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
+)
+
+const salePrograms = 200
+
+// sale is the recipe "A ticket sale": two Caddys behind HAProxy, and a shop that notes when each
+// turn was inside.
+type sale struct {
+	*testing.T
+	url     string // of HAProxy
+	payment string // of the payment's site
+	caddys  [2]*caddy
+	files   [2]string // their Caddyfiles
+	client  *http.Transport
+	early   atomic.Int64 // how many programs came before the opening
+	left    atomic.Int64 // how many have left
+
+	mu    sync.Mutex
+	turns map[string]*[2]time.Time // by token: the first and the latest moment inside
+	free  map[string]bool          // paths that were asked for without a turn
+	by    map[string]int           // how many requests each Caddy passed on
+}
+
+func startSale(t *testing.T) *sale {
+	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
+	s := &sale{T: t, turns: make(map[string]*[2]time.Time), free: make(map[string]bool), by: make(map[string]int)}
+	s.client = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: salePrograms}
+	t.Cleanup(s.client.CloseIdleConnections)
+	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
+	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
+	s.url = "https://" + proxy
+	_, recipe, _ := strings.Cut(readDocument(t, "recipes.md"), "\n## A ticket sale\n")
+	blocks := strings.Split(recipe, "```")
+	site, options := strings.TrimPrefix(blocks[1], "caddyfile"), strings.TrimPrefix(blocks[3], "caddyfile")
+	page, err := filepath.Abs("../examples/sale/waiting.html")
+	check(t, err)
+	pem := filepath.Join(data, "both.pem")
+	cert, err := os.ReadFile(certificate.cert)
+	check(t, err)
+	key, err := os.ReadFile(certificate.key)
+	check(t, err)
+	testcaddy.WriteFile(t, pem, string(cert)+string(key))
+	config := strings.NewReplacer(":443", proxy, "/etc/haproxy/example.com.pem", pem).Replace(readDocument(t, "../examples/sale/haproxy.cfg"))
+	for i, addr := range []string{"10.0.0.1:80", "10.0.0.2:80"} {
+		mine := testprocess.FreeAddr(t)
+		config = strings.Replace(config, addr, mine, 1)
+		s.files[i] = strings.NewReplacer("{\n\tservers", "{\n\tadmin {$ADMIN}\n\tservers", "10.0.0.10", "127.0.0.1",
+			"example.com", strings.Replace(mine, "127.0.0.1", "http://", 1), "/srv/shop/waiting.html", page, "concurrency 200", "concurrency 20",
+			"localhost:9000", shop+" {\nheader_up Token {http.serialize.token}\nheader_up Caddy "+mine+"\n}").Replace(options + site)
+		// With more time, pages would not come for so long that they learn of another moment late.
+		s.caddys[i] = &caddy{t: t, Server: testcaddy.Start(t, s.opensIn(i, 90*time.Second), "XDG_DATA_HOME="+data), dir: filepath.Join(data, "caddy", "queues")}
+	}
+	file := filepath.Join(data, "haproxy.cfg")
+	testcaddy.WriteFile(t, file, config)
+	testprocess.Start(t, exec.CommandContext(t.Context(), haproxy, "-db", "-f", file))
+	wait.Until(t, "HAProxy answers", func() bool { return s.newCustomer().does("GET", "/health").StatusCode == http.StatusOK })
+	return s
+}
+
+// opensIn is the Caddyfile of a Caddy, with an opening after a time.
+func (s *sale) opensIn(i int, left time.Duration) string {
+	return strings.Replace(s.files[i], "2026-11-27T10:00:00+01:00", time.Now().Add(left).Format(time.RFC3339), 1)
+}
+
+// ServeHTTP is the shop.
+func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token := r.Header.Get("Token")
+	s.saw(token, r)
+	defer s.saw(token, r)
+	switch r.URL.Path {
+	case "/pictures/1", "/pictures/2", "/static/logo.svg":
+		w.Header().Set("Content-Type", "image/svg+xml")
+		_, _ = io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>`)
+	case "/pay":
+		w.Header().Set("Orderly-Stay", "15m")
+		http.Redirect(w, r, s.payment, http.StatusSeeOther)
+	case "/payment/return":
+		http.Redirect(w, r, "/order?number="+r.FormValue("number"), http.StatusSeeOther)
+	case "/logout":
+		w.Header().Set("Orderly-Leave", "1")
+		http.Redirect(w, r, "/", http.StatusSeeOther)
+	case "/":
+		_, _ = io.WriteString(w, "<!doctype html><title>/</title>")
+	default:
+		fmt.Fprintf(w, `<!doctype html><title>%s</title><p>%s</p><img src="/pictures/1"><img src="/pictures/2">
+<form method="post" action="/pay"></form><form method="post" action="/logout"></form>`, r.URL.Path, token)
+	}
+}
+
+// pay is the payment's site. It sends browsers back by a form.
+func (s *sale) pay(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
+}
+
+func (s *sale) saw(token string, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by[r.Header.Get("Caddy")]++
+	if strings.HasPrefix(token, "{") { // an unknown placeholder
+		s.free[r.URL.Path] = true
+		return
+	}
+	if s.turns[token] == nil {
+		s.turns[token] = &[2]time.Time{time.Now()}
+	}
+	s.turns[token][1] = time.Now()
+}
+
+// mostInside is how many turns were inside at one moment, at least.
+func (s *sale) mostInside() (most int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, turn := range s.turns {
+		inside := 0
+		for _, other := range s.turns {
+			if !other[0].After(turn[0]) && other[1].After(turn[0]) {
+				inside++
+			}
+		}
+		most = max(most, inside)
+	}
+	return most
+}
+
+// customer is a program that comes as a browser does.
+type customer struct {
+	sale   *sale
+	client *http.Client
+}
+
+func (s *sale) newCustomer() *customer {
+	jar, _ := cookiejar.New(nil)
+	return &customer{s, &http.Client{Jar: jar, Transport: s.client, CheckRedirect: testcaddy.StayHere, Timeout: 2 * wait.Patience}}
+}
+
+func (p *customer) does(method, path string, header ...string) testcaddy.Answer {
+	r, err := http.NewRequestWithContext(p.sale.Context(), method, p.sale.url+path, nil)
+	check(p.sale.T, err)
+	testcaddy.SetHeader(r, header)
+	return testcaddy.Do(p.client, r)
+}
+
+// comes opens the shop's page, waits with the waiting page if it has to, and does what people do.
+func (p *customer) comes() (answers []string) {
+	page := []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate"}
+	a := p.does("GET", "/tickets", page...)
+	if strings.Contains(a.Text, "It opens:") {
+		p.sale.early.Add(1)
+	}
+	for ; a.Header.Get("Refresh") != ""; a = p.does("GET", "/tickets", page...) {
+		for waits := true; waits; waits = strings.Contains(a.Text, `"number"`) {
+			a = p.does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
+		}
+	}
+	answers = append(answers, a.Status)
+	for _, path := range []string{"/pictures/1", "/pictures/2", "/cart", "/pay", "/order", "/logout"} {
+		answers = append(answers, p.does("POST", path).Status)
+	}
+	return answers
+}
+
+// Programs and browsers come before the opening, are drawn, visit, pay elsewhere and log out.
+// Bug: nobody but the first visitors got in, since no visit ended before it was idle.
+func TestTicketSale(t *testing.T) {
+	t.Parallel()
+	s := startSale(t)
+	for _, path := range []string{"/", "/robots.txt", "/health", "/static/logo.svg"} {
+		s.newCustomer().does("GET", path).Want(t, http.StatusOK)
+	}
+	s.newCustomer().does("POST", "/webhooks/paid").Want(t, http.StatusOK)
+	buyer, other := s.openWindow(), s.openWindow()
+	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
+	var programs sync.WaitGroup
+	t.Cleanup(programs.Wait)
+	for range salePrograms {
+		programs.Go(func() {
+			answers := s.newCustomer().comes()
+			if slices.ContainsFunc(answers, func(a string) bool { return a != "200 OK" && a != "303 See Other" }) {
+				t.Errorf("a visitor gets %q", answers)
+			}
+			s.left.Add(1)
+		})
+	}
+	wait.Until(t, "all have come", func() bool { return s.early.Load() == salePrograms })
+	for i, c := range s.caddys {
+		check(t, c.Load("text/caddyfile", s.opensIn(i, 2*time.Second)))
+	}
+	buyer.until("document.title === '/tickets' && document.images.length === 2 && [...document.images].every(i => i.naturalWidth > 0)")
+	var token, now string
+	buyer.run("document.querySelector('p').innerText", &token)
+	buyer.run("document.forms[0].submit()", nil)
+	buyer.until("document.title === 'payment'")
+	wait.Until(t, "each logout has let the next one in", func() bool { return s.left.Load() == salePrograms })
+	other.until("document.title === '/tickets'")
+	buyer.run("document.forms[0].submit()", nil)
+	buyer.until("document.title === '/order' && location.search === '?number=7'")
+	if buyer.run("document.querySelector('p').innerText", &now); now != token {
+		t.Errorf("after the payment, the turn is %s; it was %s", now, token)
+	}
+	tab := buyer.newTab()
+	tab.goTo(s.url + "/tickets")
+	tab.until("document.querySelector('p').innerText === '" + token + "'")
+	s.caddys[0].awaitQueue("sale_", 2, 0)
+	tab.run("document.forms[1].submit()", nil)
+	tab.until("document.title === '/'")
+	s.caddys[0].awaitQueue("sale_", 1, 0)
+	if most := s.mostInside(); most > 20 {
+		t.Errorf("%d turns were inside; expected 20 at most", most)
+	}
+	if len(s.by) != 2 {
+		t.Errorf("not both Caddys have passed requests on: %v", s.by)
+	}
+	t.Logf("%d turns, %d at once, %v", len(s.turns), s.mostInside(), s.by)
+	want := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
+	if free := slices.Sorted(maps.Keys(s.free)); !slices.Equal(free, want) {
+		t.Errorf("without a turn: %q; expected %q", free, want)
+	}
+}
+
+// openWindow opens the shop's page in a window of its own.
+func (s *sale) openWindow() *browser {
+	b := openPage(s.T)
+	b.call("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true}, nil)
+	b.goTo(s.url + "/tickets")
+	b.until(onWaitingPage)
+	return b
+}
