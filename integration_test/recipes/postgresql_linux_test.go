@@ -66,10 +66,11 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 		t.Errorf("by their keys the rows are %s; expected %v", sorted, items)
 	}
 
-	// Txids sort by time also in a database of a language. Bug: as plain text, they did not.
+	// Txids sort by time also in a database of a language. Bug: as plain text, they did not: Czech sorts ch
+	// behind h. In some sets of random txids, that changes nothing.
 	db.Query("shop", "CREATE DATABASE czech TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE cs ENCODING UTF8")
 	db.Query("czech", statements[2])
-	var ids []string
+	ids := []string{"ch000000000000000000", "ci000000000000000000"}
 	for range 1000 {
 		ids = append(ids, uniqueid.MakeTXID(time.UnixMilli(rand.Int64N(1<<42)), 0).String())
 	}
