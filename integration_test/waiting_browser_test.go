@@ -32,7 +32,7 @@ func served(name string) string {
 // continues at once when the turn has come.
 func TestWaitingInBrowser(t *testing.T) {
 	t.Parallel()
-	c, leave := busySite(t, "after 200ms\nhold 3s", "")
+	c, leave := busySite(t, "after 200ms\nhold 15s", "")
 	two := c.send("POST", "name=two&gate")
 	c.awaitTickets(2)
 	b := openPage(t)
@@ -45,8 +45,8 @@ func TestWaitingInBrowser(t *testing.T) {
 	b.until(placeIs("You are next."))
 	b.until("document.title === '(1) Waiting in the queue' && document.querySelector('[role=status][aria-live=polite]') !== null")
 	// Refresh, which is for browsers without JavaScript, would load the page again. And this
-	// is longer than hold.
-	time.Sleep(5500 * time.Millisecond)
+	// is longer than hold, which is long because a browser on a busy machine may ask late.
+	time.Sleep(16 * time.Second)
 	b.until("window.same === true")
 	c.awaitTickets(2)
 	behind := c.send("POST", "name=behind") // which gets the turn if the browser does not come for it
@@ -141,7 +141,7 @@ func TestWaitingQueueIsTakenAway(t *testing.T) {
 // turn. The answer was thrown away, and the page queued again.
 func TestWaitingPageIsTakenAway(t *testing.T) {
 	t.Parallel()
-	c, leave := busySite(t, "after 0\nhold 3s", "")
+	c, leave := busySite(t, "after 0\nhold 15s", "")
 	b := openPage(t)
 	b.goTo(c.url + "/mine")
 	b.until(placeIs("You are next."))
