@@ -5,6 +5,7 @@ package integration_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -129,6 +130,25 @@ func (c *caddy) occupy(name string) (leave func()) {
 		c.Open(name)
 		<-answer
 	}
+}
+
+// Bug: the cookie of a tab ended when its script asked for a place that another tab had used. Without
+// a cookie, the tab came again as if it refused cookies, and waited without the page.
+func TestWaitingTabAsksForAUsedPlace(t *testing.T) {
+	t.Parallel()
+	c, leave := busySite(t, "after 0\nhold 10m", "")
+	b := newVisitor(c)
+	b.waits("mine")
+	b.waits("mine")
+	other := maps.Clone(b.cookies)
+	leave()
+	b.isServed("mine")
+	c.occupy("second")
+	b.cookies = other
+	if a := b.asks("mine"); a.Text != `{"gone":true}` {
+		t.Errorf("the script gets %s", a.Text)
+	}
+	b.waits("mine", "Referer", c.url+"/mine")
 }
 
 // A navigation that has waited gets the page. Its ticket keeps its place in the queue

@@ -103,7 +103,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engi
 	t := k.ticket
 	_, closed := n.Opening.Closed()
 	if r.Header.Get(askHeader) != "" {
-		b.endCookies(w, r)
+		// No cookie ends here: without any, the next navigation would seem to refuse cookies.
 		return nil, nil, answerPlace(w, r, k)
 	}
 	n.shown = n.Visits == nil || n.Page.Serves(r)
