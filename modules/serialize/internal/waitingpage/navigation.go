@@ -116,7 +116,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engi
 		if n.Visits == nil && !closed {
 			id = "" // see Book
 		}
-		if t, err = b.join(r.Context(), n, id, lost || k.id != ""); err != nil {
+		if t, err = b.join(r.Context(), n, id, lost || id != ""); err != nil {
 			return nil, nil, err
 		}
 		t.open(w, r, patience)

@@ -1,9 +1,11 @@
 package waitingpage
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -262,5 +264,32 @@ func TestRegisteredBrowsersAreCounted(t *testing.T) {
 			q.Errorf("%d are in line", len(line))
 		}
 		inside.Leave()
+	})
+}
+
+// The cookie of a place that has ended, sent again and again, gives places whose turns wait for nobody.
+func TestReplayedCookieProvesNothing(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		line, _ := q.opensIn(0)
+		page, err := Load("", http.StatusServiceUnavailable, false, 0, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := q.navigation(new(request))
+		n.Opening, n.Page = q.Opening("", "a", line), page
+		id := n.newID()
+		for range 5 {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("Accept", "text/html")
+			r.AddCookie(&http.Cookie{Name: cookieName(r, id), Value: sign(id)})
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			TakeCookies(r, r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any))
+			if _, _, err := q.Wait(w, r, n); !errors.Is(err, ErrAnswered) {
+				t.Fatalf("the browser gets no page: %v", err)
+			}
+		}
+		if idle := q.idleAfter(inside); idle > 0 {
+			t.Errorf("the queue was idle for %v for places whose cookies have not come back", idle)
+		}
 	})
 }
