@@ -45,7 +45,7 @@ type Ticket struct {
 	seen    time.Time     // when the last one that counts has ended, or the ticket
 	gap     time.Duration // between the last two
 	told    bool          // a request has ended since the turn was offered: later ones do not count
-	timer   *time.Timer
+	timer   *time.Timer   // nil once the turn was claimed
 	wait    serializer.Wait
 	turn    serializer.Turn     // from offered on
 	came    time.Time           // when it was offered
@@ -274,13 +274,17 @@ func (t *Ticket) endOfferLocked() {
 	}
 }
 
-// scheduleLocked sets the timer, or stops it: it would keep the request that has the turn.
+// scheduleLocked sets the timer. A ticket whose turn was claimed needs none any more: it would keep
+// the request that has the turn, and takes memory for as long as a visit.
 func (t *Ticket) scheduleLocked() {
-	if t.state == claimed || t.state == visiting {
+	switch {
+	case t.timer == nil:
+	case t.state == claimed || t.state == visiting:
 		t.timer.Stop()
-		return
+		t.timer = nil
+	default:
+		t.timer.Reset(time.Until(t.deadlineLocked()))
 	}
-	t.timer.Reset(time.Until(t.deadlineLocked()))
 }
 
 // deadlineLocked is when the ticket is given up, or forgotten if it is over.

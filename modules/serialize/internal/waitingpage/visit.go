@@ -93,6 +93,7 @@ func (t *Ticket) isVisit() bool {
 func (t *Ticket) beginLocked(n *Navigation) *Part {
 	now := time.Now()
 	t.state = visiting
+	t.place.Store(nil)
 	t.visit = &visit{began: now}
 	t.about.Late = t.about.Since.Sub(t.came)
 	t.report.Entered(&t.about)
