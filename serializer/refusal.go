@@ -36,7 +36,8 @@ func (notFree) Unwrap() error { return ErrTimeout }
 // Reason is the reason of a refusal, in one word.
 type Reason string
 
-// The reasons of a refusal. A new one needs a line in causes.
+// The reasons of a refusal. A new one needs a line in causes. What refuses by itself, in front of
+// an engine, may have others.
 const (
 	ReasonTimeout    Reason = "timeout"
 	ReasonFull       Reason = "queue_full"

@@ -11,7 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
-// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. settings.go has the settings, each
+// with its parser. Syntax:
 //
 //	serialize [<matcher>] [off|<prefix>] {
 //	    path            <directory>

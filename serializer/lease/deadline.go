@@ -18,6 +18,10 @@ var (
 // still while the machine is suspended.
 const checkInterval = 200 * time.Millisecond
 
+// Margin is the time between the deadline of a session and the end of its lease. It covers
+// the time that a holder needs to stop, and clocks that run at different speeds.
+func Margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
+
 // Deadline is until when a process may rely on one lease. All methods may be called
 // from many goroutines.
 type Deadline struct {

@@ -29,10 +29,6 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// Margin is the time between the deadline of a session and the end of its lease. It covers
-// the time that a holder needs to stop, and clocks that run at different speeds.
-func Margin(ttl time.Duration) time.Duration { return max(ttl/5, 500*time.Millisecond) }
-
 // Sleep waits for d, or until ctx is done.
 func Sleep(ctx context.Context, d time.Duration) {
 	select {

@@ -139,10 +139,7 @@ func (d *directory) followUpLocked() {
 		d.placeAppearedLocked()
 	}
 	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
-	if time.Since(d.reaped) >= reapInterval {
-		d.reaped = time.Now()
-		d.reapLocked()
-	}
+	d.reapLocked()
 }
 
 // placeAppearedLocked puts the tickets whose files have appeared into their queues, in order:

@@ -19,10 +19,6 @@ const (
 
 	// idleInterval is the same while no ticket of this process is out.
 	idleInterval = time.Second
-
-	// reapInterval is how often it checks that the other owners are alive, while a ticket of
-	// this process may wait for them. On Linux, an event mostly reports their end before.
-	reapInterval = 20 * time.Millisecond
 )
 
 // monitor syncs and checks the directory until the store is closed.

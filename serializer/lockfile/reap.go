@@ -82,8 +82,16 @@ func (d *directory) openOwnerLocked(file string) {
 	o.Close()
 }
 
-// reapLocked takes out the tickets of all dead owners.
+// reapInterval is how often the store checks that the other owners are alive, while a ticket of
+// this process may wait for them. On Linux, an event mostly reports their end before.
+const reapInterval = 20 * time.Millisecond
+
+// reapLocked takes out the tickets of all dead owners, if it is time to check.
 func (d *directory) reapLocked() {
+	if time.Since(d.reaped) < reapInterval {
+		return
+	}
+	d.reaped = time.Now()
 	for _, o := range *d.owners.Load() {
 		if o.Dead() {
 			d.checkTicketsLocked() // it may have left its queues before
