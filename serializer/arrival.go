@@ -96,11 +96,12 @@ type Turn interface {
 
 	// LeaveAt ends the turn at a moment, or at once if that has passed. Meanwhile the ticket
 	// is inside without its caller, so with a limit of n, at most n callers enter in such a time.
-	// If the turn is or gets revoked, it ends at once; then [Arrival.Revoke] is not called. The end
-	// is when Context is done. Another LeaveAt does not put it off; Leave still ends it at once.
-	LeaveAt(moment time.Time)
+	// If the turn is or gets revoked, it ends at once; then [Arrival.Revoke] is not called.
+	// Another LeaveAt does not put it off; Leave still ends it at once. When it has ended, ended
+	// is called, once and from another goroutine. Nil means no notification.
+	LeaveAt(moment time.Time, ended func())
 
-	// Reenter takes LeaveAt back: the caller is inside again. It returns false if the turn
-	// has ended.
+	// Reenter takes LeaveAt back: the caller is inside again, and what LeaveAt got is not
+	// called. It returns false if the turn has ended.
 	Reenter() bool
 }

@@ -391,6 +391,7 @@ func (e *Engine) leave(t *Ticket) {
 	if t.heldUntil != 0 {
 		t.timer.Stop()
 	}
+	ended := t.ended
 	q := t.in
 	next := e.takeOutLocked(t)
 	if t.context != nil {
@@ -408,5 +409,8 @@ func (e *Engine) leave(t *Ticket) {
 	}
 	if !putOff {
 		e.forgetDeparted()
+	}
+	if ended != nil {
+		go ended()
 	}
 }

@@ -7,15 +7,19 @@ import "time"
 // processes: each measures the holds of its own tickets.
 
 // LeaveAt implements [Turn].
-func (t *Ticket) LeaveAt(moment time.Time) {
-	if !t.engine.hold(t, moment) {
-		t.engine.leave(t)
+func (t *Ticket) LeaveAt(moment time.Time, ended func()) {
+	if t.engine.hold(t, moment, ended) {
+		return
+	}
+	t.engine.leave(t)
+	if ended != nil {
+		go ended()
 	}
 }
 
 // hold keeps a ticket inside without its caller until a moment. It returns false if the turn
 // ends now.
-func (e *Engine) hold(t *Ticket, until time.Time) bool {
+func (e *Engine) hold(t *Ticket, until time.Time, ended func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	left := time.Until(until)
@@ -23,7 +27,7 @@ func (e *Engine) hold(t *Ticket, until time.Time) bool {
 		return false
 	}
 	if t.heldUntil == 0 {
-		t.heldUntil = until.Sub(launch)
+		t.heldUntil, t.ended = until.Sub(launch), ended
 		t.timer = time.AfterFunc(left, func() { e.leave(t) })
 	}
 	return true
@@ -36,7 +40,7 @@ func (t *Ticket) Reenter() bool {
 	if t.state != inside || t.heldUntil != 0 && (t.isRevokedLocked() || !t.timer.Stop()) {
 		return false
 	}
-	t.heldUntil = 0
+	t.heldUntil, t.ended = 0, nil
 	return true
 }
 

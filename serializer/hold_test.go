@@ -24,11 +24,11 @@ func TestLeaveAt(t *testing.T) {
 		"in time":       {held, nil, held, serializer.ErrLeft},
 		"a past moment": {-held, nil, 0, serializer.ErrLeft},
 		"left after all": {held, func(_ *serializer.Engine, turn serializer.Turn) {
-			turn.LeaveAt(time.Now().Add(2 * held)) // does not put it off
+			turn.LeaveAt(time.Now().Add(2*held), nil) // does not put it off
 			turn.Leave()
 		}, 0, serializer.ErrLeft},
 		"a later moment": {held, func(_ *serializer.Engine, turn serializer.Turn) {
-			turn.LeaveAt(time.Now().Add(2 * held))
+			turn.LeaveAt(time.Now().Add(2*held), nil)
 		}, held, serializer.ErrLeft},
 		"evicted": {held, func(e *serializer.Engine, turn serializer.Turn) {
 			_ = e.Evict(context.Background(), "a_", turn.Token())
@@ -42,21 +42,22 @@ func TestLeaveAt(t *testing.T) {
 				turn := enter(t, e, a)
 				next := join(t, e, arrivalFor(0))
 				begun := time.Now()
-				turn.LeaveAt(begun.Add(c.until))
+				ended := make(chan error, 2)
+				turn.LeaveAt(begun.Add(c.until), func() { ended <- context.Cause(turn.Context()) })
 				if c.do != nil {
 					c.do(e, turn)
 				}
-				<-turn.Context().Done()
+				cause := <-ended
 				if r := next.get(t); r.err == nil {
 					r.turn.Leave()
 				} else if c.cause != serializer.ErrClosed {
 					t.Error(r.err)
 				}
-				if lasted := time.Since(begun); lasted != c.lasts || !errors.Is(context.Cause(turn.Context()), c.cause) {
-					t.Errorf("lasted %v, and ended with %v; expected %v and %v", lasted, context.Cause(turn.Context()), c.lasts, c.cause)
+				if lasted := time.Since(begun); lasted != c.lasts || !errors.Is(cause, c.cause) {
+					t.Errorf("lasted %v, and ended with %v; expected %v and %v", lasted, cause, c.lasts, c.cause)
 				}
-				if turn.Reenter() || len(revoked) > 0 {
-					t.Error("it could be entered again, or its caller was notified")
+				if synctest.Wait(); turn.Reenter() || len(revoked) > 0 || len(ended) > 0 {
+					t.Error("it could be entered again, or its caller was notified, or heard twice of the end")
 				}
 				_ = e.Close()
 			})
@@ -70,12 +71,12 @@ func TestLeaveAtAfterRevocation(t *testing.T) {
 	e := serializer.New(s, serializer.Options{})
 	turn := enter(t, e, arrival())
 	_ = e.Evict(t.Context(), "a_", turn.Token())
-	turn.LeaveAt(time.Now().Add(time.Hour))
+	turn.LeaveAt(time.Now().Add(time.Hour), nil)
 	if !s.wasRemoved(turn.Token()) {
 		t.Error("an evicted holder has left, and keeps its turn")
 	}
 	turn = enter(t, e, arrival())
-	turn.LeaveAt(time.Now().Add(time.Hour))
+	turn.LeaveAt(time.Now().Add(time.Hour), nil)
 	s.Lost(serializer.ErrLost)
 	enter(t, e, arrival()).Leave()
 	wait.Until(t, "the ticket of the lost turn is out of the store", func() bool { return s.wasRemoved(turn.Token()) })
@@ -96,7 +97,7 @@ func TestReenter(t *testing.T) {
 			return queues[0].Tickets[0].HeldUntil
 		}
 		for range 2 {
-			turn.LeaveAt(until)
+			turn.LeaveAt(until, func() { t.Error("the turn that was entered again has ended") })
 			if got := heldUntil(); !got.Equal(until) {
 				t.Errorf("held until %v; expected %v", got, until)
 			}
@@ -109,7 +110,7 @@ func TestReenter(t *testing.T) {
 		_ = e.Evict(t.Context(), "a_", turn.Token())
 		wantRevoked(t, revoked, serializer.ErrEvicted)
 		next.waits(t, e)
-		turn.LeaveAt(time.Now().Add(time.Minute))
+		turn.LeaveAt(time.Now().Add(time.Minute), nil)
 		next.enters(t).Leave()
 		_ = e.Close()
 	})
@@ -123,7 +124,7 @@ func TestHeldTurnKeepsSlot(t *testing.T) {
 		a.Rule.Limit, a.Slots = 2, func() []string { return []string{"one", "two"} }
 		first := enter(t, e, a)
 		begun, slot := time.Now(), first.Slot()
-		first.LeaveAt(begun.Add(time.Minute))
+		first.LeaveAt(begun.Add(time.Minute), nil)
 		second := enter(t, e, a)
 		third := enter(t, e, a)
 		if second.Slot() == slot || third.Slot() != slot || time.Since(begun) != time.Minute {

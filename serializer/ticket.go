@@ -58,6 +58,7 @@ type waiter struct {
 	taking    *taking       // one of Arrival.Slots; nil without these
 	holder    *Ticket       // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
+	ended     func()       // of Turn.LeaveAt
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
 	requester Requester
 	refusal   error         // set before the message

@@ -45,8 +45,7 @@ func (p *passage) endTurn() {
 		p.turnEnded()
 		return
 	}
-	p.turn.LeaveAt(p.heldUntil)
-	p.stopHold = context.AfterFunc(p.turn.Context(), p.turnEnded)
+	p.turn.LeaveAt(p.heldUntil, p.turnEnded)
 }
 
 func (p *passage) turnEnded() {
@@ -58,14 +57,7 @@ func (p *passage) turnEnded() {
 // reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it
 // may come to its queue by an error route. It reports whether it has a turn.
 func (p *passage) reenter() bool {
-	if p.heldUntil.IsZero() || !p.context.Over() || !p.turn.Reenter() {
-		return false
-	}
-	if !p.stopHold() { // it was evicted at this moment
-		p.turn.Leave()
-		return false
-	}
-	return true
+	return !p.heldUntil.IsZero() && p.context.Over() && p.turn.Reenter()
 }
 
 // serveHeld serves a request inside, by the turn of an earlier passage that has reentered. This

@@ -49,7 +49,6 @@ type passage struct {
 	stream   *stream               // that the client gets if the passage has to wait, or nil
 
 	heldUntil time.Time               // when the turn ends at the earliest; zero without hold_at_least
-	stopHold  func() bool             // keeps turnEnded from being called; nil before endTurn
 	again     atomic.Pointer[passage] // that has reentered by the turn, or nil
 }
 

@@ -274,8 +274,8 @@ func TestVisitsAreSmall(t *testing.T) {
 	}
 	size := (memoryInUse() - before) / visits
 	t.Logf("a visit takes %d bytes", size)
-	if size > 2560 {
-		t.Errorf("a visit takes %d bytes; expected 2.5 KB at most", size)
+	if size > 2<<10 {
+		t.Errorf("a visit takes %d bytes; expected 2 KB at most", size)
 	}
 }
 

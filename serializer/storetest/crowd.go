@@ -145,7 +145,7 @@ func (v *caller) leave() { v.leaveAt(time.Time{}) }
 func (v *caller) leaveAt(moment time.Time) {
 	v.left = true
 	v.crowd.judge.leave(v)
-	v.turn.LeaveAt(moment)
+	v.turn.LeaveAt(moment, nil)
 }
 
 // list is what an engine lists.

@@ -350,15 +350,18 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 // revoke takes the turn back, from whatever request has claimed it.
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
-	claimer := t.claimer
-	if t.err == nil && t.state != claimed && t.visit == nil { // endVisit does the rest of a visit
+	claimer, visits := t.claimer, t.visit != nil
+	if t.err == nil && t.state != claimed && !visits {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
 			t.endLocked(t.err)
 		}
 	}
 	t.mu.Unlock()
-	if claimer != nil {
+	switch {
+	case visits:
+		t.revokeVisit(cause)
+	case claimer != nil:
 		claimer.Revoke(cause)
 	}
 }

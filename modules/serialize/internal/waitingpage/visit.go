@@ -1,7 +1,6 @@
 package waitingpage
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -97,7 +96,6 @@ func (t *Ticket) beginLocked(n *Navigation) *Part {
 	t.visit = &visit{began: now}
 	t.about.Late = t.about.Since.Sub(t.came)
 	t.report.Entered(&t.about)
-	context.AfterFunc(t.turn.Context(), t.endVisit)
 	p := t.addLocked(n.Visits, n.Revoke)
 	p.enterLocked()
 	return p
@@ -214,7 +212,7 @@ func (p *Part) leave() bool {
 		t.book.remove(t)
 		return true
 	}
-	t.turn.LeaveAt(v.endLocked())
+	t.turn.LeaveAt(v.endLocked(), t.endVisit)
 	return false
 }
 
@@ -231,20 +229,23 @@ func (v *visit) endLocked() time.Time {
 	return end
 }
 
-// endVisit runs when the turn has been left, or was taken back. Requests that are inside are
-// cancelled then, and keep the turn until they have left.
+// endVisit runs when the turn has ended that no request was left to use.
 func (t *Ticket) endVisit() {
-	cause := context.Cause(t.turn.Context())
 	t.mu.Lock()
-	v := t.visit
 	t.state = over
 	t.book.remove(t)
-	var cancelled []*Part
-	if !errors.Is(cause, serializer.ErrLeft) {
-		v.revoked = cause
-		cancelled = slices.Clone(v.parts)
-	}
-	ends := v.inside == 0
+	t.mu.Unlock()
+	t.leaveVisit()
+}
+
+// revokeVisit runs when the turn was taken back. Requests that are inside are cancelled then,
+// and keep the turn until they have left.
+func (t *Ticket) revokeVisit(cause error) {
+	t.mu.Lock()
+	t.state = over
+	t.book.remove(t)
+	t.visit.revoked = cause
+	cancelled, ends := slices.Clone(t.visit.parts), t.visit.inside == 0
 	t.mu.Unlock()
 	for _, p := range cancelled {
 		p.revoke(cause)
