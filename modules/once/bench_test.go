@@ -57,7 +57,7 @@ func BenchmarkOnce(b *testing.B) {
 		for i := range b.N {
 			k.hash = fmt.Sprint("bare", i)
 			for range 2 {
-				if err := h.records.store(&k, &record{State: answered, Began: time.Now(), Body: []byte("ok")}); err != nil {
+				if err := h.records.store(&k, &record{State: answered, Since: time.Now(), Body: []byte("ok")}); err != nil {
 					b.Fatal(err)
 				}
 			}

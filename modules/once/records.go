@@ -19,9 +19,8 @@ import (
 // record is what the storage has of a key. A key without a record is free.
 type record struct {
 	State   state
-	Began   time.Time   // when the first request did
 	Since   time.Time   // it is kept: when the first request ended, or began if it has not
-	Address []byte      // SHA-256 of its method and address
+	Address []byte      // SHA-256 of that request's method and address
 	Sum     []byte      // SHA-256 of its body, if bodies are compared
 	Status  int         // of the answer
 	Header  http.Header // of the answer, those fields that are repeated
@@ -77,9 +76,10 @@ func (r *record) sameRequest(repetition *record) bool {
 	return bytes.Equal(r.Address, repetition.Address) && (!compared || bytes.Equal(r.Sum, repetition.Sum))
 }
 
-// records are those of all keys, in Caddy's storage. There is a folder for each day (UTC) on which
-// requests began, so that expired records are removed by the names of their folders. Storage
-// has neither conditions nor locks that are cheap: the queues keep two from writing one record.
+// records are those of all keys, in Caddy's storage. There is a folder for each day (UTC) from which
+// records are kept, so that expired ones are removed by the names of their folders. A request that
+// runs over midnight has two: the newer one counts. Storage has neither conditions nor locks that
+// are cheap: the queues keep two from writing one record.
 type records struct {
 	storage certmagic.Storage
 	log     *zap.Logger
@@ -113,7 +113,7 @@ const (
 	patience = 10 * time.Second
 )
 
-// folder is that of the requests that began on the day of a time.
+// folder is that of the records that are kept from the day of a time.
 func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.DateOnly) }
 
 // load finds the record of a key that is not older than keep now. It returns nil if there is none.
@@ -139,28 +139,25 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 	return nil, nil
 }
 
-// store writes the record of a key.
+// store writes the record of a key, or removes that of one that is free now.
 func (r *records) store(k *key, what *record) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	name := folder(what.Since) + "/" + k.hash
+	if what.State == free {
+		if err := r.storage.Delete(ctx, name); err != nil {
+			return fmt.Errorf("removing a record: %w", err)
+		}
+		return nil
+	}
 	sealed, err := k.seal(what)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := r.storage.Store(ctx, folder(what.Began)+"/"+k.hash, sealed); err != nil {
+	if err := r.storage.Store(ctx, name, sealed); err != nil {
 		return fmt.Errorf("storing a record: %w", err)
 	}
 	stored.Add(float64(len(sealed)))
-	return nil
-}
-
-// remove frees a key.
-func (r *records) remove(k *key, what *record) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	if err := r.storage.Delete(ctx, folder(what.Began)+"/"+k.hash); err != nil {
-		return fmt.Errorf("removing a record: %w", err)
-	}
 	return nil
 }
 

@@ -50,7 +50,7 @@ func TestRecordsOverMidnight(t *testing.T) {
 	r, _ := testRecords(t, false)
 	began := time.Date(2026, 2, 28, 23, 59, 59, 0, time.UTC)
 	k := testKey(t, "k")
-	if err := r.store(k, &record{State: answered, Began: began, Since: began, Status: 201, Body: []byte("body")}); err != nil {
+	if err := r.store(k, &record{State: answered, Since: began, Status: 201, Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -74,11 +74,36 @@ func TestRecordsOverMidnight(t *testing.T) {
 	}
 	early := time.Date(2026, 3, 1, 0, 0, 5, 0, time.UTC)
 	other := testKey(t, "other")
-	if err := r.store(other, &record{State: "began", Began: early, Since: early}); err != nil {
+	if err := r.store(other, &record{State: "began", Since: early}); err != nil {
 		t.Fatal(err)
 	}
 	if found, _ := r.load(t.Context(), other, time.Hour, early.Add(-time.Minute)); found == nil {
 		t.Error("a record of the next day is not found by a clock that is behind")
+	}
+}
+
+// Bug: the answer to a request that ran over midnight was looked for by the day on which the request
+// had begun. It was forgotten before keep had passed, and another request ran.
+func TestRequestOverMidnight(t *testing.T) {
+	r, dir := testRecords(t, false)
+	began := time.Date(2026, 2, 28, 23, 0, 0, 0, time.UTC)
+	k, ended := testKey(t, "k"), began.Add(90*time.Minute)
+	what := &record{State: "began", Since: began}
+	if err := r.store(k, what); err != nil {
+		t.Fatal(err)
+	}
+	what.State, what.Since = answered, ended
+	if err := r.store(k, what); err != nil {
+		t.Fatal(err)
+	}
+	for _, keep := range []time.Duration{time.Second, time.Hour, day, maxKeep} {
+		if found, err := r.load(t.Context(), k, keep, ended.Add(keep)); found == nil || found.State != answered {
+			t.Errorf("kept for %s: %+v, %v", keep, found, err)
+		}
+	}
+	r.sweep(t.Context(), ended.Add(maxKeep), firstDays)
+	if _, err := os.Stat(filepath.Join(dir, "2026-03-01", k.hash)); err != nil {
+		t.Error("removed before keep had passed:", err)
 	}
 }
 
@@ -89,7 +114,7 @@ func TestSweep(t *testing.T) {
 	for _, flatly := range []bool{false, true} {
 		r, dir := testRecords(t, flatly)
 		for age := range 70 {
-			if err := r.store(testKey(t, "k"), &record{State: answered, Began: now.Add(-time.Duration(age) * day)}); err != nil {
+			if err := r.store(testKey(t, "k"), &record{State: answered, Since: now.Add(-time.Duration(age) * day)}); err != nil {
 				t.Fatal(err)
 			}
 		}

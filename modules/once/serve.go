@@ -282,22 +282,22 @@ func (p *passage) Request() serializer.Request {
 // begin stores that the first request has begun. If that fails, the record may be there
 // nevertheless, and is removed, unless the turn is lost: then it may be that of another process.
 func (p *passage) begin() error {
-	p.asked.State, p.asked.Began = began, time.Now()
-	p.asked.Since = p.asked.Began
+	p.asked.State, p.asked.Since = began, time.Now()
 	err := p.handler.records.store(&p.key, &p.asked)
 	if p.turn.Context().Err() != nil {
 		return fmt.Errorf("the turn was taken back: %w", context.Cause(p.turn.Context()))
 	}
 	if err != nil {
-		p.change(p.handler.records.remove)
+		p.asked.State = free
+		p.change()
 	}
 	return err
 }
 
 // change changes the record when it is known what became of the request. If that fails, the record
 // says that it has begun, which means that nobody knows more.
-func (p *passage) change(how func(*key, *record) error) {
-	if err := how(&p.key, &p.asked); err != nil {
+func (p *passage) change() {
+	if err := p.handler.records.store(&p.key, &p.asked); err != nil {
 		p.logSome("record", zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
 	}
 }
@@ -334,19 +334,22 @@ func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error)
 // settle stores what became of the request, unless another process may have the turn, and so the
 // record, by now.
 func (p *passage) settle(became state, answer responsebuffer.Answer, err error) {
-	p.asked.State, p.asked.Since = became, time.Now()
-	change, outcome := p.handler.records.store, outcomeFirst
+	outcome := outcomeFirst
+	p.asked.State = became
 	switch became {
+	case free:
+		outcome, p.isFirst = outcomeFreed, false
 	case unknown:
 		p.logSome("unknown", zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
-	case free:
-		change, outcome, p.isFirst = p.handler.records.remove, outcomeFreed, false
 	case answered:
 		p.asked.Status, p.asked.Body, p.asked.Header = answer.Status, answer.Body, maps.Clone(answer.Header)
 		maps.DeleteFunc(p.asked.Header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
 	}
+	if became != free { // or the record of the beginning is not found
+		p.asked.Since = time.Now()
+	}
 	if serializer.ReasonOf(context.Cause(p.turn.Context())) != serializer.ReasonLost {
-		p.change(change)
+		p.change()
 	}
 	p.count(outcome)
 }
