@@ -9,8 +9,11 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"net/http"
 	"regexp"
 	"strings"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
 // key is an idempotency key of one host and scope, in the two forms in which it is used. The key
@@ -59,11 +62,29 @@ func hostOf(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
+// textOf expands the placeholders of a key. Caddy joins the values of a field or parameter that comes
+// more than once by commas, which a key may have. Joined by line feeds, they are no key.
+func textOf(key string, r *http.Request, repl *caddy.Replacer) string {
+	text, _ := repl.ReplaceFunc(key, func(name string, value any) (any, error) {
+		var values []string
+		if field, found := strings.CutPrefix(name, "http.request.header."); found {
+			values = r.Header.Values(field)
+		} else if parameter, found := strings.CutPrefix(name, "http.request.uri.query."); found {
+			values = r.URL.Query()[parameter]
+		}
+		if len(values) > 1 {
+			return strings.Join(values, "\n"), nil
+		}
+		return value, nil
+	})
+	return text
+}
+
 // maxKey is the length of the longest key.
 const maxKey = 255
 
 // item is a string as an item of a structured field (RFC 9651), with its parameters.
-var item = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:%?"(?:[^"\\]|\\["\\])*"|[^";= ]+))?)*$`)
+var item = regexp.MustCompile(`^"((?:[^"\\]|\\["\\])*)"(?:; *[a-z*][a-z0-9_.*-]*(?:=(?:%?"(?:[^"\\]|\\["\\])*"|[^"; ]+))?)*$`)
 
 var unescape = strings.NewReplacer(`\"`, `"`, `\\`, `\`)
 

@@ -379,11 +379,11 @@ func TestKeptConnectionThatBreaks(t *testing.T) {
 }
 
 // Keys with and without quotes are the same; those of other hosts, scopes, methods, addresses and
-// bodies are not.
+// bodies are not. Bug: two lines with the key k were the key k,k.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
-	c := newSite(t, "once {\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
+	c := newSite(t, "once {\nkey {http.request.header.Idempotency-Key}{http.request.uri.query.key}\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
 	for _, r := range []struct {
 		key, user, host, path, body string
 		status                      int
@@ -396,6 +396,10 @@ func TestKeys(t *testing.T) {
 		{`"k";v=1;*a-b_.c="d;\"";e;f=?1`, "anna", "A.example", "/", "a", 200, "1"},
 		{` "k"; v=1 `, "anna", "", "/", "a", 200, "1"},
 		{`"k";;v`, "anna", "", "/", "a", 400, "bad_key"},
+		{`"k";v=:YQ==:`, "anna", "", "/", "a", 200, "1"},
+		{"k\nk", "anna", "", "/", "a", 400, "bad_key"},
+		{"\"k\"\n\"k\"", "anna", "", "/", "a", 400, "bad_key"},
+		{"", "anna", "", "/?key=k&key=k", "a", 400, "bad_key"},
 		{`"k";V`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k";v=`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k" ;v`, "anna", "", "/", "a", 400, "bad_key"},
@@ -421,7 +425,8 @@ func TestKeys(t *testing.T) {
 		{"k", "anna", "[::1]", "/", "a", 200, "3"},
 	} {
 		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+r.path, strings.NewReader(r.body))
-		testcaddy.SetHeader(req, []string{"Idempotency-Key", r.key, "X-User", r.user})
+		req.Header["Idempotency-Key"] = strings.Split(r.key, "\n")
+		req.Header.Set("X-User", r.user)
 		if r.host != "" {
 			req.Host = r.host
 		}

@@ -59,7 +59,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	text := repl.ReplaceAll(h.Key, "")
+	text := textOf(h.Key, r, repl)
 	if text == "" && !h.Required {
 		return next.ServeHTTP(w, r)
 	}
