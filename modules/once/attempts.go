@@ -17,7 +17,9 @@ type attempts struct {
 	sent   atomic.Bool // at least a part of the request may have been sent
 	open   atomic.Bool // and no answer has come since
 	shared atomic.Bool // its connection speaks HTTP/2, so other requests use it, too
-	cut    func(cause error)
+
+	handshake atomic.Pointer[error] // of the latest TLS handshake
+	cut       func(cause error)
 }
 
 var errSentOnce = errors.New("the connection to the upstream broke after the request had been sent, and it is not sent again")
@@ -39,16 +41,24 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 				_ = info.Conn.Close()
 			}
 		},
-		WroteHeaderField: func(name string, _ []string) {
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { a.handshake.Store(&err) },
+		WroteHeaderField: func(name string, _ []string) { // once all fields are written, an answer may be there already
+			a.sent.Store(true)
+			a.open.Store(true)
 			if strings.HasPrefix(name, ":") { // only HTTP/2 has such fields; without TLS, nothing else tells
 				a.shared.Store(true)
 			}
 		},
-		WroteHeaders:         func() { a.sent.Store(true); a.open.Store(true) },
 		GotFirstResponseByte: func() { a.open.Store(false) },
 		Got1xxResponse:       func(int, textproto.MIMEHeader) error { a.open.Store(true); return nil },
 		PutIdleConn:          func(error) { a.open.Store(false) },
 	}
+}
+
+// isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.
+func (a *attempts) isHandshake(err error) bool {
+	latest := a.handshake.Load()
+	return latest != nil && errors.Is(err, *latest)
 }
 
 func isHTTP2(info httptrace.GotConnInfo) bool {

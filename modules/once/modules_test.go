@@ -10,6 +10,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -32,14 +33,17 @@ func init() {
 	caddy.RegisterModule(sharedEngine{})
 	httpcaddyfile.RegisterHandlerDirective("other_proxy", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		h.Next()
-		return &otherProxy{To: h.RemainingArgs()[0]}, nil
+		args := append(h.RemainingArgs(), "502")
+		status, err := strconv.Atoi(args[1])
+		return &otherProxy{To: args[0], Status: status}, err
 	})
 	httpcaddyfile.RegisterHandlerDirective("panics", func(httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) { return panics{}, nil })
 }
 
 // otherProxy is the proxy of Go's library, which answers its errors itself.
 type otherProxy struct {
-	To string `json:"to"`
+	To     string `json:"to"`
+	Status int    `json:"status"` // of errors
 }
 
 func (otherProxy) CaddyModule() caddy.ModuleInfo {
@@ -51,6 +55,7 @@ var kept http.Transport // so that connections are kept
 func (p *otherProxy) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.To})
 	proxy.Transport = &kept
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(p.Status) }
 	proxy.ServeHTTP(w, r)
 	return nil
 }

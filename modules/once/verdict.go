@@ -33,22 +33,22 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) state {
 		return p.freeIfUnsent()
 	case err != nil || failure != nil:
 		return p.judgeError(cmp.Or(err, failure))
-	case answer.Broken || p.isCancelled(answer.Status):
+	}
+	frees := slices.Contains(freeing, answer.Status) ||
+		answer.Status == http.StatusServiceUnavailable && len(answer.Header["Retry-After"]) > p.retryAfters ||
+		answer.Status >= 500 && p.handler.FreeErrors
+	// A proxy, or an error route among the next handlers, may have written the status in place of an
+	// answer that did not come. 499 comes from no upstream.
+	replaced := answer.Status == requestbody.StatusClientClosed || p.sent.open.Load() && (frees || answer.Status >= http.StatusBadGateway)
+	switch {
+	case answer.Broken || replaced:
 		return unknown
-	case slices.Contains(freeing, answer.Status),
-		answer.Status == http.StatusServiceUnavailable && len(answer.Header["Retry-After"]) > p.retryAfters,
-		answer.Status >= 500 && p.handler.FreeErrors:
+	case frees:
 		return free
 	case !answer.Whole:
 		return notKept
 	}
 	return answered
-}
-
-// isCancelled reports whether a proxy, or an error route among the next handlers, wrote the status
-// in place of an answer that did not come. 499 comes from no upstream.
-func (p *passage) isCancelled(status int) bool {
-	return status == requestbody.StatusClientClosed || p.sent.open.Load() && status >= http.StatusBadGateway
 }
 
 func (p *passage) judgeError(err error) state {
@@ -57,7 +57,8 @@ func (p *passage) judgeError(err error) state {
 	switch {
 	case p.sent.open.Load() || errors.Is(err, context.Canceled):
 		return unknown
-	case dialed || isFailure && failure.StatusCode == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available"):
+	case dialed || p.sent.isHandshake(err),
+		isFailure && failure.StatusCode == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available"):
 		return p.freeIfUnsent()
 	case isFailure && slices.Contains(freeing, failure.StatusCode):
 		return free
