@@ -376,7 +376,9 @@ func (p Promises[S]) elsewhere(t *testing.T) {
 // soon as it is back. Bug: nobody noticed that it did not answer.
 func (p Promises[S]) evicted(t *testing.T) {
 	each(t, map[string]bool{"connected": false, "cut off": true}, func(t *testing.T, cutOff bool) {
-		s, ttl := p.Start(t), time.Minute // so that a busy machine loses no lease before the owner is back
+		// A busy machine loses no lease before the owner is back. Of Redis that has just been
+		// started, the first process waits for the end of a lease.
+		s, ttl := p.Start(t), wait.Patience/3
 		link := testrelay.Start(t, s.Address())
 		owner, other := p.engine(t, link.Addr, ttl), p.engine(t, s.Address(), ttl)
 		holder, waiter, last := Enter(t, owner), Join(t, owner), Join(t, other)
