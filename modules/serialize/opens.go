@@ -125,10 +125,11 @@ func (s *Handler) chanceOf(r *http.Request) string {
 	return "value " + repl.ReplaceAll(s.WaitingPage.OpensBy, "")
 }
 
-// opensText says what the setting is, for people.
-func (p *WaitingPage) opensText() string {
-	if p == nil || p.Opens == "" {
+// opensText says what the setting is, for people. One moment is one text, in whatever zone it was
+// written.
+func (s *Handler) opensText() string {
+	if s.line.At.IsZero() {
 		return "no opens"
 	}
-	return strings.TrimSpace("opens " + p.Opens + " " + p.OpensBy)
+	return strings.TrimSpace("opens " + s.line.At.UTC().Format(time.RFC3339Nano) + " " + s.WaitingPage.OpensBy)
 }

@@ -157,6 +157,8 @@ func TestOpensIsRefused(t *testing.T) {
 		page(`"opens": "2026-11-27T10:00:00Z"`):                                             "",
 		`"prefix": "opens_"`:                                                                `opens: two lines of queue "opens_" differ`,
 		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z"`):                    "",
+		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T11:00:00+01:00"`):               "", // Bug: the moment in another zone was refused
+		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00.5Z"`):                  `opens: two lines of queue "opens_" differ`,
 		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z", "opens_by": "{u}"`): `opens: two lines of queue "opens_" differ`,
 	} {
 		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})

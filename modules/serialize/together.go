@@ -74,7 +74,7 @@ func (s *Handler) checkOtherLines() error {
 	for _, other := range registered.handlersWhere(s.isBeside) {
 		for _, texts := range [][3]string{
 			{"slots", s.slotsText(), other.slotsText()}, {"visit", s.Visit.text(), other.Visit.text()},
-			{"opens", s.WaitingPage.opensText(), other.WaitingPage.opensText()},
+			{"opens", s.opensText(), other.opensText()},
 		} {
 			name, mine, theirs := texts[0], texts[1], texts[2]
 			if name != "slots" && (s.DryRun || other.DryRun) { // a dry run has no visits, and is open
