@@ -126,6 +126,10 @@ func (s *Handler) checkEngineChange(l *engines.Loading) error {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
 				name, s.Prefix, others[0].Prefix, directory, rival.Name)
 		}
+		if count := s.registered(rival.Space); count > 0 {
+			return fmt.Errorf("engine %s: %d browsers wait for the opening of prefix %q in %s by engine %s, and would lose their chances; "+
+				"change the engine after it has opened, or give the line another prefix", name, count, s.Prefix, directory, rival.Name)
+		}
 		for _, state := range l.QueuesOf(rival) {
 			switch {
 			case !s.covers(state.Prefix):

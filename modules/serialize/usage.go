@@ -55,7 +55,7 @@ func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
 	for _, h := range s.handlers() {
 		if space := h.engine.Space; h.line.At.After(now) && !counted[space] {
 			counted[space] = true
-			opens, count = h.line.At, count+registered.browsers.Registered(space, h.Prefix)
+			opens, count = h.line.At, count+h.registered(space)
 		}
 	}
 	return opens, count

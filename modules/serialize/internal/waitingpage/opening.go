@@ -87,19 +87,23 @@ func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	}
 }
 
-// Registered is how many browsers wait for the opening of a prefix.
-func (b *Book) Registered(space, prefix string) (count int) {
-	found, ok := b.openings.Load(openingKey{space, prefix})
-	if !ok {
-		return 0
+// Registered is how many browsers wait for an opening of each queue in a space.
+func (b *Book) Registered(space string) map[string]int {
+	counts := make(map[string]int)
+	for key, found := range b.openings.Range {
+		if key.(openingKey).space == space {
+			found.(*Opening).count(counts)
+		}
 	}
-	o := found.(*Opening)
+	return counts
+}
+
+func (o *Opening) count(counts map[string]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, list := range o.lists {
-		count += len(list)
+	for queue, list := range o.lists {
+		counts[queue] += len(list)
 	}
-	return count
 }
 
 // Closed reports whether the queues are closed, and until when. A nil Opening is open. If the moment

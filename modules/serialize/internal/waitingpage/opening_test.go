@@ -105,8 +105,8 @@ func TestOpeningDraws(t *testing.T) {
 				kinds[mine.id], tickets[mine.id] = kind.name, mine
 			}
 		}
-		if line := q.line(); len(line) > 0 || q.Registered("", "a") != 3*each {
-			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered("", "a"))
+		if line := q.line(); len(line) > 0 || q.Registered("")["a"] != 3*each {
+			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered("")["a"])
 		}
 		time.Sleep(8 * time.Second)
 		newcomer := q.registers(o, "one", true)
@@ -226,7 +226,7 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 		here := q.registers(o, "", true)
 		for after, want := range []int{3, 2, 2, 1} {
 			time.Sleep([]time.Duration{0, 10 * time.Second, 14 * time.Minute, time.Minute}[after])
-			if got := q.Registered("", "a"); got != want {
+			if got := q.Registered("")["a"]; got != want {
 				q.Errorf("%d are registered; expected %d", got, want)
 			}
 			q.want(here, errWaiting)
