@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -19,7 +20,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-var openingPages = flag.Int("opens.pages", 300, "how many pages TestOpeningCrowd has open")
+var openingPages = flag.Int("opens.pages", 300, "how many pages TestOpeningCrowd has open, and programs without cookies beside them")
 
 // opensIn loads a configuration whose queue opens after a time, with or without visits.
 func (s *shop) opensIn(left time.Duration, visits bool) {
@@ -71,7 +72,18 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 	if err := provision(t, &Handler{Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "file"}`)}); err == nil || !strings.Contains(err.Error(), "2 browsers wait for the opening") {
 		t.Errorf("another engine: %v; expected a refusal", err)
 	}
+	// A pause from before the moment stops those who are drawn.
+	if err := s.current.Load().engine.Pause(ctx, s.Name(), time.Time{}); err != nil {
+		t.Fatal(err)
+	}
 	s.opensIn(time.Second, visits)
+	wait.Until(t, "the page has a place in the paused queue", func() bool {
+		text := b.does(ctx, "GET", "/", "Accept", "text/html", "Orderly-Place", "ask").text
+		return strings.Contains(text, `"paused":true`) && !strings.Contains(text, `"number":0`)
+	})
+	if err := s.current.Load().engine.Resume(ctx, s.Name()); err != nil {
+		t.Fatal(err)
+	}
 	b.enters(ctx, "/").want(s, "200")
 	wait.Until(t, "the program is served", func() bool {
 		return program.does(ctx, "GET", "/", "Accept", "application/json").word == "200"
@@ -79,44 +91,48 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 	wait.Until(t, "others are served", func() bool { return s.newBrowser().does(ctx, "POST", "/").word == "200" })
 }
 
-// sends is what one page sends to the handler, without a network, and the cookies that it keeps.
-func (s *shop) sends(cookies *[]*http.Cookie, header ...string) *httptest.ResponseRecorder {
-	r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+// sends is what one page sends to the handler, without a network.
+func (s *shop) sends(cookies http.CookieJar, header ...string) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequest("GET", "http://example.com/", nil), httptest.NewRecorder()
 	r.Header.Set("Accept", "text/html")
 	for i := 0; i < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
-	for _, cookie := range *cookies {
+	for _, cookie := range cookies.Cookies(r.URL) {
 		r.AddCookie(cookie)
 	}
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
 	_ = s.current.Load().ServeHTTP(w, r, caddyhttp.HandlerFunc(s.upstream))
-	if sent := w.Result().Cookies(); len(sent) > 0 {
-		*cookies = sent
-	}
+	cookies.SetCookies(r.URL, w.Result().Cookies())
 	return w
 }
 
-// A crowd whose pages are open gets in line soon after the moment, also during reloads, each once, and
-// one robot with many cookies has one chance.
+// A crowd whose pages are open gets in line soon after the moment and not before, also during reloads,
+// each once. One robot with many cookies has one chance, and programs without cookies stand behind.
 func TestOpeningCrowd(t *testing.T) {
 	s := newShop(t, 1, time.Hour)
+	s.engine = "file"
+	s.opensIn(time.Hour, false)
 	inside, err := s.current.Load().engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer inside.Leave()
-	s.opensIn(time.Hour, false)
 	pages := *openingPages
-	cookies := make([][]*http.Cookie, pages)
+	jars := make([]*cookiejar.Jar, pages)
 	for i := range pages {
+		jars[i], _ = cookiejar.New(nil)
 		user := fmt.Sprint("user ", i/2*2) // each second one shares a chance with the one before
 		for range 2 {
-			s.sends(&cookies[i], "User", user)
+			s.sends(jars[i], "User", user)
 		}
 	}
 	s.opensIn(2*time.Second, false)
 	opens := s.current.Load().line.At
+	for range pages {
+		none, _ := cookiejar.New(nil)
+		s.sends(none)
+	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	seen, drawn := make(map[int]int), make(map[int]int) // pages by place, and by user
@@ -125,7 +141,7 @@ func TestOpeningCrowd(t *testing.T) {
 		asking.Go(func() {
 			var place struct{ Number, Listed int }
 			for place.Number == 0 && t.Context().Err() == nil {
-				_ = json.Unmarshal(s.sends(&cookies[i], "Orderly-Place", "ask").Body.Bytes(), &place)
+				_ = json.Unmarshal(s.sends(jars[i], "Orderly-Place", "ask").Body.Bytes(), &place)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -133,8 +149,8 @@ func TestOpeningCrowd(t *testing.T) {
 			if place.Number <= (pages+1)/2 {
 				drawn[i/2]++
 			}
-			if last = time.Now(); place.Listed == 0 {
-				t.Errorf("page %d has no number", i)
+			if last = time.Now(); last.Before(opens) || place.Listed == 0 {
+				t.Errorf("page %d has the number %d, %v after the opening", i, place.Listed, last.Sub(opens))
 			}
 		})
 	}
@@ -143,7 +159,11 @@ func TestOpeningCrowd(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	asking.Wait()
-	t.Logf("%d pages were in line %v after the opening", pages, last.Sub(opens))
+	_, waiting := s.current.Load().engine.Count(s.Name())
+	t.Logf("%d pages were in line %v after the opening; %d wait", pages, last.Sub(opens), waiting)
+	if waiting > 2*pages {
+		t.Errorf("%d wait; expected %d at most", waiting, 2*pages)
+	}
 	for i := range pages {
 		if seen[i+1] != 1 || drawn[i/2] != 1 {
 			t.Fatalf("place %d was given to %d pages, and user %d has %d in front", i+1, seen[i+1], i/2, drawn[i/2])

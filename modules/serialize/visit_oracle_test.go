@@ -40,6 +40,7 @@ type shop struct {
 	current atomic.Pointer[Handler]
 	idle    time.Duration
 	path    string
+	engine  string
 	change  func(*Handler) // of what is loaded, or nil
 
 	mu       sync.Mutex
@@ -55,7 +56,7 @@ type seenVisit struct {
 
 func newShop(t *testing.T, places int, idle time.Duration) *shop {
 	t.Helper()
-	s := &shop{T: t, idle: idle, path: t.TempDir(), visits: make(map[string]*seenVisit), outcomes: make(map[string]int)}
+	s := &shop{T: t, idle: idle, path: t.TempDir(), engine: "memory", visits: make(map[string]*seenVisit), outcomes: make(map[string]int)}
 	s.load(places)
 	s.server = httptest.NewServer(s)
 	t.Cleanup(s.server.Close)
@@ -69,7 +70,7 @@ func (s *shop) load(places int) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
 	page := &WaitingPage{JSON: true, After: new(caddy.Duration), Hold: new(caddy.Duration(3 * time.Second))}
 	h := &Handler{
-		Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "memory"}`), Timeout: new(caddy.Duration), WaitingPage: page,
+		Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "` + s.engine + `"}`), Timeout: new(caddy.Duration), WaitingPage: page,
 		Concurrency: places, Visit: &Visit{Idle: caddy.Duration(s.idle), Longest: caddy.Duration(20 * s.idle)},
 	}
 	if s.change != nil {
