@@ -35,6 +35,14 @@ func TestCaddy(t *testing.T) {
 	testcaddy.TestEngine(t, "redis {\naddress "+redis+"\nttl 3s\n}", func() { startServer(t, redis) })
 }
 
+// Visits end with their lease.
+func TestLostVisits(t *testing.T) {
+	t.Parallel()
+	redis := testprocess.FreeAddr(t)
+	startServer(t, redis)
+	testcaddy.TestLostVisits(t, "redis {\naddress SERVER\nttl 3s\n}", redis)
+}
+
 func site(addr, redis, handler string) string {
 	return fmt.Sprintf("http://%s {\nserialize {\ntimeout 20s\nengine redis {\naddress %s\nttl 2s\n}\n}\n%s\n}\n", addr, redis, handler)
 }

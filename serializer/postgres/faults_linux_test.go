@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // A process's rounds cannot reach the server, but renewals can: its old connections still

@@ -13,10 +13,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // makeSettable lets a test set a server's clock, as far as the store sees it. It must come

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 const shortTTL = 3 * time.Second

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 

@@ -19,6 +19,13 @@ func TestCaddy(t *testing.T) {
 	testcaddy.TestEngine(t, "etcd {\nendpoints "+m.URL+"\nttl 3s\n}", m.Run)
 }
 
+// Visits end with their lease.
+func TestLostVisits(t *testing.T) {
+	t.Parallel()
+	m := testetcd.Start(t, testetcd.Own)
+	testcaddy.TestLostVisits(t, "etcd {\nendpoints http://SERVER\nttl 3s\n}", strings.TrimPrefix(m.URL, "http://"))
+}
+
 // Handlers with the same cluster, namespace and prefix share a queue, even if the ttl or
 // the order of members differs. Bug: a request that passed two such handlers waited for
 // itself until its timeout.

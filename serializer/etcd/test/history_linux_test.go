@@ -11,12 +11,12 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd/test/testetcd"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 // tested is a cluster, and three processes with a link each to each member.

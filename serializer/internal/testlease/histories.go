@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/internal/testrelay"
 )
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
