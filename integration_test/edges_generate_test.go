@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 )
 
 // edgeGenerator makes cases from a seed.
@@ -66,8 +67,11 @@ func (g *edgeGenerator) chance(probability float64) bool { return g.Float64() < 
 func pick[T any](g *edgeGenerator, choices ...T) T       { return choices[g.IntN(len(choices))] }
 func (g *edgeGenerator) path() string                    { return pick(g, "/a", "/b", "/c") }
 
+// longestTimeout is that of a queue. A ticket of a client that has gone must leave earlier.
+const longestTimeout = 30 * time.Second
+
 func (g *edgeGenerator) queue() edgeQueue {
-	q := edgeQueue{Timeout: 30000}
+	q := edgeQueue{Timeout: int(longestTimeout.Milliseconds())}
 	if g.chance(0.7) {
 		q.Timeout = pick(g, 100, 200, 400, 1000)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -53,6 +54,7 @@ func (b *edgeBench) run(c *edgeCase) ([]string, error) {
 		return nil, err
 	}
 	h := &edgeHistory{c: c, answers: make(map[string]*edgeAnswer)}
+	stalled := testprocess.LongestStall()
 	reloaded := make(chan error, 1)
 	go func() {
 		var err error
@@ -73,11 +75,12 @@ func (b *edgeBench) run(c *edgeCase) ([]string, error) {
 		h.answers[a.request] = a
 	}
 	idle := wait.Poll(wait.Patience, b.upstream.idle)
-	empty := wait.Poll(2*(promptly+leeway), func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
+	empty := wait.Poll(longestTimeout*2/3, func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
 	if err := <-reloaded; err != nil || !idle {
 		return nil, errors.Join(err, fmt.Errorf("the upstream works no more: %t", idle))
 	}
 	h.hits = b.upstream.take()
+	h.late = 5 * stalled() // of several processes, one after the other
 	h.judge()
 	if !empty {
 		h.violated("left behind", "%v and %v, though all work has ended", b.tickets(c, dir), lockFiles(b.t, dir))

@@ -18,7 +18,7 @@ import (
 func TestServedInOrder(t *testing.T) {
 	t.Parallel()
 	const requests = 100
-	one := startQueue(t, "")
+	one := startQueue(t, "timeout 10m") // a busy machine may need long until half of them wait
 	processes := []*caddy{one, one.another()}
 	// The first holds the queue, so that many wait when it moves.
 	answers, names := []<-chan testcaddy.Answer{one.holder(t)}, []string{"holder"}

@@ -76,7 +76,7 @@ func TestPHPApplicationDokuWiki(t *testing.T) {
 	}
 	socket := filepath.Join(testcaddy.TempDir(t), "php")
 	testcaddy.StartPHP(t, socket, phpLine(t))
-	k := cookPHP(t, root, socket, true, "timeout 30s", "timeout 1m") // for a machine that has much else to do
+	k := cookPHP(t, root, socket, true, "timeout 30s", "timeout 10m") // for a machine that has much else to do
 
 	view := func(page string) {
 		var answers []<-chan testcaddy.Answer
@@ -140,7 +140,7 @@ if (($_SERVER['REQUEST_METHOD'] ?? '') == 'POST') {
 	check(t, exec.CommandContext(t.Context(), "chmod", "-R", "a+rwX", dir).Run())
 	socket := filepath.Join(testcaddy.TempDir(t), "php")
 	testcaddy.StartPHP(t, socket, phpLine(t))
-	k := cook(t, "SQLite behind a web application", "reverse_proxy localhost:9000",
+	k := cook(t, "SQLite behind a web application", "timeout 20s", "timeout 10m", "reverse_proxy localhost:9000",
 		fmt.Sprintf("root %s\n\tphp_fastcgi unix/%s {\n\t\tenv MW_CONFIG_FILE %s\n\t}", source, socket, settings))
 
 	texts := editAll(func(text string) {

@@ -3,6 +3,7 @@ package postgres
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -234,14 +235,17 @@ func TestRenewalsAreDurable(t *testing.T) {
 	server := testpostgres.Start(t, "synchronous_commit=off", "wal_writer_delay=10s")
 	link := testrelay.Start(t, server.Addr)
 	testlease.EnterSoon(t, open(t, Options{URL: urlOf(link.Addr), TTL: 4 * time.Second}))
-	renewals := func() string { return server.Query("orderly", "SELECT max(renewals) FROM orderly_sessions") }
+	renewals := func() int {
+		n, _ := strconv.Atoi(server.Query("orderly", "SELECT max(renewals) FROM orderly_sessions"))
+		return n
+	}
 	begun := renewals()
 	wait.Until(t, "the lease is renewed", func() bool { return renewals() != begun })
 	link.Part(true)
 	renewed := renewals()
 	server.Kill()
 	server.Run()
-	if after := renewals(); after != renewed {
-		t.Errorf("the lease was renewed %s times before a crash, and %s times afterwards", renewed, after)
+	if after := renewals(); after < renewed { // one more may have been under way
+		t.Errorf("the lease was renewed %d times before a crash, and %d times afterwards", renewed, after)
 	}
 }

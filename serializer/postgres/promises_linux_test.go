@@ -151,7 +151,7 @@ func TestCrowd(t *testing.T) {
 		n = 10000
 	}
 	s := startServer(t)
-	testlease.Crowd(t, func() *serializer.Engine { return ready(t, s.URL()) }, s.Tickets, n)
+	testlease.Crowd(t, func() *serializer.Engine { return testlease.Ready(t, open(t, Options{URL: s.URL(), TTL: time.Minute})) }, s.Tickets, n)
 }
 
 func BenchmarkHandOver(b *testing.B) {

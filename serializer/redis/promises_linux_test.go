@@ -85,5 +85,5 @@ func TestPromises(t *testing.T) {
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	testlease.Crowd(t, func() *serializer.Engine { return open(t, Options{}, s.address) }, s.Tickets, 10000)
+	testlease.Crowd(t, func() *serializer.Engine { return openAtOnce(t, s, Options{TTL: time.Minute}, s.address) }, s.Tickets, 10000)
 }

@@ -52,6 +52,7 @@ func storePause(g *group) {
 		r.reported(name, end)
 		r.resume(name)
 		r.resume(name) // it is no error that there is no pause
+		g.busy()       // all have reported that, too, before the next pause
 	}
 }
 
@@ -63,10 +64,10 @@ func storePauseEnds(g *group) {
 		r.enter("a_")
 	}
 	first, last := g.recorders[0], g.recorders[len(g.recorders)-1]
-	end := time.Now().Add(2 * time.Second).Truncate(time.Microsecond).UTC()
-	last.pause(long, end)
+	soon := func() time.Time { return time.Now().Add(2 * time.Second).Truncate(time.Microsecond).UTC() }
+	last.pause(long, soon())
 	last.pause(long, serializer.Forever)
-	first.pause(short, end)
+	first.pause(short, soon())
 	for _, r := range g.recorders {
 		g.until("the pause has ended", func() bool { return r.pauses[short].IsZero() })
 	}

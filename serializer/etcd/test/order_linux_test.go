@@ -40,7 +40,7 @@ func TestCrowd(t *testing.T) {
 		t.Run(operations+" operations in a transaction", func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, "--max-txn-ops", operations)
-			testlease.Crowd(t, func() *serializer.Engine { return open(t, etcd.Options{}, s.URL) }, s.Tickets, 400)
+			testlease.Crowd(t, func() *serializer.Engine { return open(t, etcd.Options{TTL: time.Minute}, s.URL) }, s.Tickets, 400)
 		})
 	}
 }

@@ -84,7 +84,7 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			time.Sleep(time.Until(back.Add(4 * time.Second))) // clients come meanwhile
 			clients.End()
 			testlease.Must(t, clients.Judge())
-			if first := clients.First(); first == 0 || c.bump > 0 && first <= holder.Turn.Token() {
+			if first, _ := clients.First(); first == 0 || c.bump > 0 && first <= holder.Turn.Token() {
 				t.Errorf("the first token is %d, after %d before the restore", first, holder.Turn.Token())
 			}
 		})

@@ -77,7 +77,8 @@ func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival) {
 }
 
 // Crowd has n callers of two processes wait, and one of a process that comes later. Each of the n comes
-// again when it leaves. All get their turns, in order. tickets counts those of the server.
+// again when it leaves. All get their turns, in order. tickets counts those of the server. The leases should
+// be long: a busy machine may need a minute.
 func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n int) {
 	t.Helper()
 	engines := []*serializer.Engine{open(), open()}
@@ -114,6 +115,7 @@ func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n i
 	late := Join(t, open(), Arrival(Queue, 0))
 	learned := time.Since(start) - joined
 	holder.Turn.Leave()
+	<-late.over
 	late.Wait(t).Leave()
 	turns.Wait()
 	t.Logf("%d have joined in %s; a process that came later had a ticket after %s; all had their turns in another %s",

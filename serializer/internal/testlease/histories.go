@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -64,8 +65,7 @@ func (h Histories) Run(t *testing.T) {
 // round runs the clients while each fault happens once. It returns the longest time for which this
 // process did not run.
 func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused int, stall time.Duration) {
-	over, stalled := make(chan struct{}), make(chan time.Duration)
-	go func() { stalled <- longestStall(over) }()
+	stalled := testprocess.LongestStall()
 	all, onSlots = Come(Queue, 2, h.Engines...), ComeToSlots("slots_", []string{"a", "b"}, 2, h.Engines...)
 	alone := []*Clients{onSlots}
 	for i, e := range h.Engines {
@@ -87,8 +87,7 @@ func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused in
 	for _, clients := range alone {
 		clients.End()
 	}
-	close(over)
-	return all, onSlots, refused, <-stalled
+	return all, onSlots, refused, stalled()
 }
 
 // linkFaults are what happens to the links of a process, or to all.
@@ -125,19 +124,5 @@ func (h Histories) linkFaults() map[string]func() {
 				time.Sleep(rand.N(500 * time.Millisecond))
 			}
 		},
-	}
-}
-
-// longestStall watches for times in which nothing here runs.
-func longestStall(over <-chan struct{}) (stall time.Duration) {
-	const tick = 10 * time.Millisecond
-	for {
-		before := time.Now()
-		select {
-		case <-over:
-			return stall
-		case <-time.After(tick):
-			stall = max(stall, time.Since(before)-tick)
-		}
 	}
 }

@@ -56,14 +56,14 @@ func (h *History) Len() int {
 	return len(h.holds)
 }
 
-// First is the token of the first hold; 0 if there was none.
-func (h *History) First() uint64 {
+// First is the token of the first hold, and when it began; 0 if there was none.
+func (h *History) First() (token uint64, came time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.holds) == 0 {
-		return 0
+		return 0, h.start
 	}
-	return h.holds[0].Token
+	return h.holds[0].Token, h.start.Add(h.holds[0].Came)
 }
 
 // Gaps are the times between one hold and the next.
