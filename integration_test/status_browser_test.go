@@ -77,22 +77,31 @@ func TestStatusOnScreens(t *testing.T) {
 	}
 	b := openPage(t)
 	for _, test := range []struct {
-		name  string
-		names []string
-		queue int // of the requests
-		n     int
-		open  bool
+		name     string
+		names    []string
+		queue    int // of the requests
+		n        int
+		open     bool
+		options  string
+		visitors int
 	}{
-		{"empty", nil, 0, 0, false},
-		{"idle", names[:2], 0, 0, true},
-		{"busy", names[:2], 0, 5, true},
-		{"long", names[:3], 2, 3, true},
-		{"many", names, 0, 3, false},
+		{"empty", nil, 0, 0, false, "", 0},
+		{"idle", names[:2], 0, 0, true, "", 0},
+		{"busy", names[:2], 0, 5, true, "", 0},
+		{"long", names[:3], 2, 3, true, "", 0},
+		{"many", names, 0, 3, false, "", 0},
+		{"visits", names[:1], 0, 1, true, "concurrency 3\nvisit 5m 30m\nwaiting_page {\nafter 0\n}", 4},
+		{"opens", names[:1], 0, 0, true, "waiting_page {\nopens 2126-11-27T10:00:00+01:00\n}", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b.t = t
-			c := start(t, setup{dir: "/var/lib/caddy/queues", site: manyQueues("queue_length 4\nengine memory", test.names...)}) // which needs no directory
+			c := start(t, setup{dir: "/var/lib/caddy/queues", site: manyQueues("queue_length 4\nengine memory\n"+test.options, test.names...)}) // which needs no directory
 			c.fill(test.queue, test.n)
+			for range test.visitors {
+				v := newVisitor(c)
+				v.opens("0/tickets")
+				v.opens("0/tickets")
+			}
 			if test.name == "busy" {
 				c.get("/0/more").Want(t, http.StatusServiceUnavailable)
 			}

@@ -156,19 +156,52 @@ func TestWaitingPageIsTakenAway(t *testing.T) {
 	c.awaitTickets(0)
 }
 
-// The page is correct on every screen and in every direction, and axe finds nothing.
+// The page is correct in each state, on every screen and in every direction, and axe finds nothing.
+// What a visitor waits for comes without a reload by hand.
 func TestWaitingOnScreens(t *testing.T) {
 	t.Parallel()
 	source := axe(t)
-	c, _ := busySite(t, "after 0", "")
 	b := openPage(t)
 	b.call("Network.enable", nil, nil)
-	for _, language := range []string{"en", "ru", "ar"} {
-		b.call("Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"Accept-Language": language}}, nil)
-		b.goTo(c.url + "/mine")
-		b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
-		b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
-		b.run(source, nil)
-		b.checkOnScreens("waiting-" + language)
+	for name, test := range map[string]struct {
+		languages []string
+		page      string
+		comes     func(c *caddy)
+	}{
+		"waiting": {[]string{"en", "ru", "ar"}, "", func(c *caddy) {
+			c.occupy("first")
+			b.goTo(c.url + "/mine")
+		}},
+		"opens": {[]string{"en", "ar"}, "opens 2126-11-27T10:00:00+01:00", func(c *caddy) { b.goTo(c.url + "/mine") }},
+		"drawn": {[]string{"en"}, "opens " + time.Now().Add(2*time.Minute).Format(time.RFC3339), func(c *caddy) {
+			c.pause("a_", "0")
+			for range 2 { // which proves its cookie
+				b.open(c.url + "/mine")
+				b.until("document.body.innerText.includes('It opens: ')")
+			}
+			check(t, c.reload(setup{site: waitingSite("after 0\nopens 2000-01-01T00:00:00Z", "")}))
+			b.until("document.body.innerText.includes('You were number 1 in the list for the draw.') && document.body.innerText.includes('The queue is paused.')")
+		}},
+		"lost": {[]string{"en"}, "hold 3s", func(c *caddy) {
+			c.occupy("first")
+			b.goTo(c.url + "/mine")
+			b.until(placeIs("You are next."))
+			b.goTo("about:blank")
+			c.awaitTickets(1)
+			b.goTo(c.url + "/mine")
+			b.until("document.querySelector('.lost') !== null")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.t = t
+			for _, language := range test.languages {
+				b.call("Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"Accept-Language": language}}, nil)
+				test.comes(start(t, setup{site: waitingSite("after 0\n"+test.page, "")}))
+				b.until(onWaitingPage + " && document.documentElement.lang === '" + language + "'")
+				b.until("document.querySelector('[data-waiting=spoken]').textContent !== ''")
+				b.run(source, nil)
+				b.checkOnScreens(name + "-" + language)
+			}
+		})
 	}
 }

@@ -152,7 +152,7 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 			row.Revoked, row.Held = "", ", held for "+Age(t.HeldUntil.Sub(now))+" more"
 		}
 		if t.Requests > 0 {
-			row.Held = fmt.Sprintf(", a visit of %d requests, the latest %s ago", t.Requests, Age(now.Sub(t.LastRequest)))
+			row.Held = fmt.Sprintf(", a visit (requests: %d), the latest %s ago", t.Requests, Age(now.Sub(t.LastRequest)))
 		}
 		rows[i] = row
 	}

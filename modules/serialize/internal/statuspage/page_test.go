@@ -73,7 +73,7 @@ func TestStatusJudges(t *testing.T) {
 		{name: "an idle visit", tickets: tickets{held(visit(inside(20*time.Minute), 4*time.Minute), time.Minute), waits(time.Second)}},
 		// Bug: no visit was called stuck.
 		{name: "a visit whose request hangs", tickets: tickets{visit(inside(20*time.Minute), 2*time.Minute), waits(time.Second)},
-			badge: "stuck", level: badTrouble, says: "inside for 20m, a visit of 9 requests, the latest 2m ago, while 1 wait."},
+			badge: "stuck", level: badTrouble, says: "inside for 20m, a visit (requests: 9), the latest 2m ago, while 1 wait."},
 		{name: "evicted", tickets: tickets{revoked(inside(time.Minute), 40*time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
 		// Bug: a request of another process counted as inside since a minute after it came,

@@ -48,7 +48,7 @@ function show({number, paused, wait, opens, listed}) {
 	const place = opens ? texts.opens.replace('%s', moment(opens)) : number > 1 ? texts.number.replace('%d', number) : number ? texts.next : texts.joining;
 	document.title = (number ? `(${number}) ` : '') + texts.heading;
 	set('place', place);
-	set('estimate', paused ? texts.paused : wait > 0 ? texts.about.replace('%s', span(wait)) : '');
+	set('estimate', opens ? texts.draw : paused ? texts.paused : wait > 0 ? texts.about.replace('%s', span(wait)) : '');
 	set('listed', listed ? texts.listed.replace('%d', listed) : '');
 	set('state', '');
 	if (Date.now() - spoken > spokenEvery) {
