@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,10 +20,11 @@ var program = os.Getenv("CADDY")
 
 // contest is servers that serve in turn, each time as a new process.
 type contest struct {
-	home    string // for files that are thrown away, on a disk: lock files are among them
+	home    string // for files that are thrown away, on a disk: lock files and records are among them
 	names   []string
 	configs []server.Config
 	path    string // of the requests
+	headers []string
 	length  time.Duration
 }
 
@@ -45,9 +47,14 @@ func newContest(b *testing.B) *contest {
 	}
 	c := &contest{home: home, length: time.Second}
 	c.add("Caddy,no_queue", server.Config{Program: caddy})
-	c.add("Orderly,memory", server.Config{Program: caddy, Engine: "memory"})
-	c.add("Orderly,lock_files", server.Config{Program: caddy, Engine: "file"})
+	c.addLines("Orderly,memory", "serialize {\n engine memory\n}")
+	c.addLines("Orderly,lock_files", "serialize")
 	return c
+}
+
+// addLines adds a Caddy with lines of Orderly.
+func (c *contest) addLines(name, lines string) {
+	c.add(name, server.Config{Program: c.configs[0].Program, Lines: lines})
 }
 
 func (c *contest) add(name string, config server.Config) {
@@ -67,8 +74,9 @@ func (c *contest) run(b *testing.B, clients ...int) {
 		for i, name := range c.names {
 			b.Run(fmt.Sprintf("clients=%d/server=%s", n, name), func(b *testing.B) {
 				s := server.Start(b, c.configs[i], c.home)
+				cookies := c.visit(b, s)
 				for b.Loop() {
-					c.load(b, s, n)
+					c.load(b, s, n, cookies)
 				}
 			})
 		}
@@ -82,17 +90,45 @@ const result = `done = function(summary, latency)
 		e.connect + e.read + e.write + e.status + e.timeout, latency:percentile(50), latency:percentile(99)))
 end`
 
+// visit asks a server as a browser does, until the browser has cookies and has sent them back. All
+// clients send these.
+func (c *contest) visit(b *testing.B, s *server.Server) (cookies string) {
+	b.Helper()
+	for range 2 {
+		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+s.Addr+c.path, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for _, header := range append(c.headers, "Accept: text/html", "Cookie: "+cookies) {
+			name, value, _ := strings.Cut(header, ": ")
+			r.Header.Set(name, value)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		if err != nil {
+			b.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		for _, cookie := range answer.Cookies() {
+			cookies = cookie.Name + "=" + cookie.Value
+		}
+	}
+	return cookies
+}
+
 // load has clients ask a server for a while. Each sends its next request when it has the answer to the
 // last.
-func (c *contest) load(b *testing.B, s *server.Server, clients int) {
+func (c *contest) load(b *testing.B, s *server.Server, clients int, cookies string) {
 	b.Helper()
 	script := filepath.Join(s.Dir, "result.lua")
 	if err := os.WriteFile(script, []byte(result), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	before := s.ProcessorTime(b)
-	out, err := exec.Command(server.Find(b, "wrk"), "--threads", "1", "--connections", strconv.Itoa(clients), "--timeout", "60",
-		"--duration", c.length.String(), "--script", script, "http://"+s.Addr+c.path).CombinedOutput()
+	args := []string{"--threads", "1", "--connections", strconv.Itoa(clients), "--timeout", "60", "--duration", c.length.String(), "--script", script}
+	for _, header := range append(c.headers, "Cookie: "+cookies) {
+		args = append(args, "--header", header)
+	}
+	out, err := exec.Command(server.Find(b, "wrk"), append(args, "http://"+s.Addr+c.path)...).CombinedOutput()
 	worked := s.ProcessorTime(b) - before
 	var requests, micros, bad int
 	var median, late float64 // microseconds
@@ -109,6 +145,28 @@ func (c *contest) load(b *testing.B, s *server.Server, clients int) {
 
 // The queue in front of the fastest handler there is, so all that it costs is seen.
 func BenchmarkRespond(b *testing.B) { newContest(b).run(b, 1, 16, 32) }
+
+// What each ability costs those who use it, beside a turn without it. With keys, all requests but
+// the first are repetitions.
+func BenchmarkAbilities(b *testing.B) {
+	c := newContest(b)
+	for _, of := range []struct{ ability, lines string }{
+		{"timeout_of_the_request", "serialize {\n engine memory\n timeout 30s {http.request.header.Wait}\n}"},
+		{"slots", "serialize {\n engine memory\n slots one two\n}"},
+		{"keepalive", "serialize {\n engine memory\n keepalive\n}"},
+		{"hold_at_least", "serialize {\n engine memory\n concurrency 64\n hold_at_least 1ms\n}"},
+		{"waiting_page", "serialize {\n engine memory\n waiting_page\n}"},
+		{"visit", "serialize {\n engine memory\n visit 1m\n waiting_page\n}"},
+		{"unique_ids", "unique_ids"},
+		{"unique_ids,header", "unique_ids {\n header X-Request-Id\n}"},
+		{"once,no_key", "once {\n key {http.request.header.Other}\n scope none\n methods GET\n}"},
+		{"once,repetition", "once {\n scope none\n methods GET\n}"},
+	} {
+		c.addLines(of.ability, of.lines)
+	}
+	c.headers = []string{"Wait: 5", `Idempotency-Key: "7f3a90c2"`}
+	c.run(b, 16)
+}
 
 // The queues of Caddy and HAProxy in front of one upstream, which answers at once or takes a moment.
 // Of HAProxy's threads, more get into each other's way at maxconn 1.

@@ -36,7 +36,7 @@ const (
 // (68 minutes), the generator remembers how far it has counted, and continues from
 // there. An arrival before that counts in the oldest of these seconds.
 type UniqueIDGenerator struct {
-	base UniqueID // with the fields that never change
+	base UniqueID // with the fields that never change, such as address and pid; node.go has these
 
 	// seconds has the newest second and those before it, each at its number modulo
 	// rememberedSeconds. A caller that finds its second here counts without the mutex. A

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// RetryPause is how long to wait before a request that failed is repeated.
+// RetryPause is how long to wait before a request that failed is repeated, in all stores of this kind.
 const RetryPause = 100 * time.Millisecond
 
 // DefaultTTL is the time to live of a lease.

@@ -35,6 +35,7 @@ import (
 //   - internal/owner: the words, by which a process says which of its tickets stand
 //   - follow.go: other processes learn that a ticket has come, and that it is over
 //   - reap.go: the tickets of a process that has died are taken out
+//   - monitor.go: the goroutine that does both while nobody arrives
 //
 // # Why it is safe
 //

@@ -27,7 +27,7 @@ type Config struct {
 	Program  string // its name, or its path
 	Upstream string // host:port, or the socket of php-fpm; empty answers at once
 	PHP      string // the folder of its scripts, if the upstream is php-fpm
-	Engine   string // of Caddy's queue; empty has none
+	Lines    string // of Caddy's site, before what answers
 	One      bool   // of the others: one request at a time
 	Threads  int    // of HAProxy; 0 is one for each core, as by default
 }

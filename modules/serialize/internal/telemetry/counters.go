@@ -54,7 +54,7 @@ func histogram(name, help string) *prometheus.HistogramVec {
 }
 
 // Counters is what is counted of the requests of one prefix as configured. Requests are
-// counted here and nowhere else.
+// counted here and nowhere else. The collector of the handlers makes metrics of most counts.
 type Counters struct {
 	Prefix          string
 	Created         time.Time
