@@ -1,0 +1,44 @@
+package directive
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+)
+
+// Duration parses a duration of at least least, as the only value of a subdirective.
+func Duration(d *caddyfile.Dispenser, least time.Duration) (caddy.Duration, error) {
+	name := d.Val()
+	text, err := Value(d, wantDuration(least))
+	if err != nil {
+		return 0, err
+	}
+	return DurationOf(d, name, text, least)
+}
+
+func wantDuration(least time.Duration) string {
+	return fmt.Sprintf("a duration of %s or more with a unit, such as 60s or 5m", least)
+}
+
+// DurationOf parses the text of a duration of at least least. name is that of the setting.
+func DurationOf(d *caddyfile.Dispenser, name, text string, least time.Duration) (caddy.Duration, error) {
+	duration, err := caddy.ParseDuration(text)
+	if err != nil {
+		return 0, d.Errf("%s %q: expected %s", name, text, wantDuration(least))
+	}
+	return caddy.Duration(duration), In(d, CheckDuration(name, duration, least))
+}
+
+// CheckDuration returns an error for a duration below least, and for one that nobody can
+// mean: a number in JSON is nanoseconds.
+func CheckDuration(name string, d, least time.Duration) error {
+	if d > 0 && d < time.Millisecond {
+		return fmt.Errorf("%s %s: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as \"30s\"", name, d)
+	}
+	if d < least {
+		return fmt.Errorf("%s %s: expected a duration of %s or more, such as 60s", name, d, least)
+	}
+	return nil
+}
