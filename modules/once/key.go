@@ -31,26 +31,20 @@ func deriveKey(host, scope, text string) (k key, err error) {
 		secret = binary.AppendUvarint(secret, uint64(len(part)))
 		secret = append(secret, part...)
 	}
-	master, err := hkdf.Extract(sha256.New, secret, []byte("orderly once"))
+	const nameSize, secretSize = 16, 32
+	derived, err := hkdf.Key(sha256.New, secret, []byte("orderly once"), "name and secret of records", nameSize+secretSize)
 	if err != nil {
 		return key{}, fmt.Errorf("deriving a key: %w", err)
 	}
-	hash, err := hkdf.Expand(sha256.New, master, "name", 16)
+	block, err := aes.NewCipher(derived[nameSize:])
 	if err == nil {
-		secret, err = hkdf.Expand(sha256.New, master, "record", 32)
+		k.sealer, err = cipher.NewGCMWithRandomNonce(block)
 	}
-	if err != nil {
-		return key{}, fmt.Errorf("deriving a key: %w", err)
-	}
-	block, err := aes.NewCipher(secret)
 	if err != nil {
 		return key{}, fmt.Errorf("preparing a record's cipher: %w", err)
 	}
-	sealer, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return key{}, fmt.Errorf("preparing a record's cipher: %w", err)
-	}
-	return key{hex.EncodeToString(hash), sealer}, nil
+	k.hash = hex.EncodeToString(derived[:nameSize])
+	return k, nil
 }
 
 // hostOf is the host of a request as keys know it: without regard to case, port and a final dot.

@@ -161,35 +161,36 @@ func (r *records) store(k *key, what *record) error {
 	return nil
 }
 
-// Expired records are removed soon after a start and then hourly. The first time looks back
-// further: Caddy may not have run for some time.
+// Expired records are removed soon after a start and then hourly. Caddy may not have run for some
+// time before.
 const (
 	firstSweep   = time.Minute
 	sweepEvery   = time.Hour
-	firstDays    = 60
-	daysLater    = 2
+	sweptDays    = 60
 	sweepTimeout = 10 * time.Minute
 )
 
 func (r *records) sweepHourly(ctx context.Context) {
 	defer sweeping.Delete(ctx.Done())
-	for wait, days := firstSweep, firstDays; ; wait, days = sweepEvery, daysLater {
+	for wait := firstSweep; ; wait = sweepEvery {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-			r.sweep(ctx, time.Now(), days)
+			r.sweep(ctx, time.Now())
 		}
 	}
 }
 
-// sweep removes the folders of some days, of which nothing is repeated any more.
-func (r *records) sweep(ctx context.Context, now time.Time, days int) {
+// sweep removes the folders of which nothing is repeated any more.
+func (r *records) sweep(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
-	for t := now.Add(-maxKeep - day - clockSkew); days > 0; t, days = t.Add(-day), days-1 {
-		if err := r.removeFolder(ctx, folder(t)); err != nil && ctx.Err() == nil {
-			r.log.Error("removing expired records failed", zap.String("folder", folder(t)), zap.Error(err))
+	last := now.Add(-maxKeep - day - clockSkew)
+	for i := range sweptDays {
+		name := folder(last.Add(-time.Duration(i) * day))
+		if err := r.removeFolder(ctx, name); err != nil && ctx.Err() == nil {
+			r.log.Error("removing expired records failed", zap.String("folder", name), zap.Error(err))
 			return
 		}
 	}
@@ -197,7 +198,7 @@ func (r *records) sweep(ctx context.Context, now time.Time, days int) {
 
 // removeFolder removes a folder. Storage should do that in one step, but not every module does.
 func (r *records) removeFolder(ctx context.Context, name string) error {
-	if err := r.storage.Delete(ctx, name); err != nil || r.inFiles() {
+	if err := r.storage.Delete(ctx, name); err != nil {
 		return err
 	}
 	left, err := r.storage.List(ctx, name, true)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -101,7 +102,7 @@ func TestRequestOverMidnight(t *testing.T) {
 			t.Errorf("kept for %s: %+v, %v", keep, found, err)
 		}
 	}
-	r.sweep(t.Context(), ended.Add(maxKeep), firstDays)
+	r.sweep(t.Context(), ended.Add(maxKeep))
 	if _, err := os.Stat(filepath.Join(dir, "2026-03-01", k.hash)); err != nil {
 		t.Error("removed before keep had passed:", err)
 	}
@@ -118,7 +119,7 @@ func TestSweep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.sweep(t.Context(), now, firstDays)
+		r.sweep(t.Context(), now)
 		var left []string
 		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 			if err == nil && !entry.IsDir() {
@@ -127,13 +128,40 @@ func TestSweep(t *testing.T) {
 			return nil
 		})
 		slices.Sort(left)
-		if len(left) != 70-firstDays || left[len(left)-9] != "2026-03-12" || left[len(left)-1] != "2026-03-20" {
+		if len(left) != 70-sweptDays || left[len(left)-9] != "2026-03-12" || left[len(left)-1] != "2026-03-20" {
 			t.Errorf("flat %v: left are %v", flatly, left)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "2026-03-12")); err != nil {
 			t.Error("a folder was removed of which records may be repeated:", err)
 		}
 	}
+}
+
+// silent is storage that does not answer.
+type silent struct{ certmagic.Storage }
+
+func (silent) Load(ctx context.Context, _ string) ([]byte, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (silent) Store(ctx context.Context, _ string, _ []byte) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// Storage that does not answer has failed after some time.
+func TestSilentStorage(t *testing.T) {
+	k := testKey(t, "k")
+	synctest.Test(t, func(t *testing.T) {
+		r, begun := &records{storage: silent{}}, time.Now()
+		if _, err := r.load(t.Context(), k, day, begun); err == nil || time.Since(begun) != patience {
+			t.Errorf("loading ended after %s: %v", time.Since(begun), err)
+		}
+		if err := r.store(k, &record{State: began, Since: begun}); err == nil || time.Since(begun) != 2*patience {
+			t.Errorf("storing ended after %s: %v", time.Since(begun), err)
+		}
+	})
 }
 
 // Keys of other hosts and scopes have other names, however these are joined.

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -39,7 +38,7 @@ type passage struct {
 	about   serializer.Request // what lists and logs have of it
 	id      requestid.ID
 	asked   record // what the request is, and what became of it
-	outcome string // or ""
+	outcome string // or "", as of one that waits
 	all     *passages
 	earlier *passage
 
@@ -48,7 +47,6 @@ type passage struct {
 	context  turncontext.Context
 	response responsebuffer.Buffer
 	sent     attempts
-	isFirst  bool // and has not freed the key
 
 	retryAfters int // how many such fields the answer had before, such as that of a refusal
 }
@@ -128,7 +126,6 @@ func (p *passage) findKey(text, host string) (why *reason, err error) {
 // passages is what is known of one request. A variable of the request has it.
 type passages struct {
 	latest *passage // which placeholders answer for, or nil
-	sum    []byte   // SHA-256 of the body, if it was needed
 }
 
 func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
@@ -155,7 +152,7 @@ func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
 // second line, a rewrite or an error route. It would wait for itself.
 func (p *passage) comesAgain() bool {
 	for e := p.earlier; e != nil; e = e.earlier {
-		if e.isFirst && e.key.hash == p.key.hash {
+		if e.outcome == outcomeFirst && e.key.hash == p.key.hash {
 			return true
 		}
 	}
@@ -193,10 +190,7 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 		context.AfterFunc(r.Context(), body.Free) // error routes may read it, too
 	}
 	if err == nil && p.handler.Compare == compareBody {
-		if p.all.sum == nil { // later, handlers may have read the body
-			p.all.sum, err = requestbody.Sum(r)
-		}
-		p.asked.Sum = p.all.sum
+		p.asked.Sum, err = requestbody.Sum(r)
 	}
 	if err != nil {
 		requestbody.EndConnection(w, r)
@@ -305,7 +299,7 @@ func (p *passage) change() {
 // run lets the first request through to the next handlers, stores what became of it, hands the turn
 // over, and then sends the answer.
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	p.isFirst, p.outcome, p.retryAfters = true, outcomeFirst, len(w.Header()["Retry-After"])
+	p.outcome, p.retryAfters = outcomeFirst, len(w.Header()["Retry-After"])
 	p.repl.Delete("http.reverse_proxy.retries") // of a proxy before; see freeIfUnsent
 	p.repl.Delete("http.reverse_proxy.upstream.latency")
 	if accepted, ok := r.Header["Accept-Encoding"]; ok { // a repetition may accept none
@@ -338,7 +332,7 @@ func (p *passage) settle(became state, answer responsebuffer.Answer, err error) 
 	p.asked.State = became
 	switch became {
 	case free:
-		outcome, p.isFirst = outcomeFreed, false
+		outcome = outcomeFreed
 	case unknown:
 		p.logSome("unknown", zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
 	case answered:
@@ -367,12 +361,10 @@ func (p *passage) answer(w http.ResponseWriter, r *http.Request, found *record) 
 	p.count(outcomeRepeated)
 	maps.Copy(w.Header(), found.Header)
 	w.Header().Set("Idempotent-Replayed", "true")
-	if len(found.Body) == 0 {
-		w.WriteHeader(found.Status)
+	w.WriteHeader(found.Status)
+	if len(found.Body) == 0 { // a status such as 204 allows none
 		return nil
 	}
-	w.Header().Set("Content-Length", strconv.Itoa(len(found.Body)))
-	w.WriteHeader(found.Status)
 	_, err := w.Write(found.Body)
 	return err
 }

@@ -2,6 +2,7 @@ package once
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -50,19 +51,8 @@ var settings = directive.Settings[*Handler]{
 	directive.ChoiceSetting("compare", func(h *Handler) *string { return &h.Compare }, compareBody, "none"),
 	directive.FlagSetting("free_errors", func(h *Handler) *bool { return &h.FreeErrors }),
 	directive.BufferSetting(0, func(h *Handler) **directive.Size { return &h.Buffer }, func(h *Handler) **directive.Size { return &h.BufferDisk }),
-	{
-		Name: "path", Syntax: "<directory>", Usual: "`queues` in Caddy's data directory",
-		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
-			h.Path, err = engines.ParsePath(d)
-			return err
-		},
-	}, {
-		Name: "engine", Syntax: "<name> [{ ... }]", Usual: "file",
-		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
-			h.EngineRaw, err = engines.Parse(d)
-			return err
-		},
-	},
+	engines.PathSetting(func(h *Handler) *string { return &h.Path }),
+	engines.EngineSetting(func(h *Handler) *json.RawMessage { return &h.EngineRaw }),
 }
 
 // text is a setting that is a text. usual is its default, or "" if it is required.
@@ -105,25 +95,8 @@ func keepTime() directive.Setting[*Handler] {
 	return s
 }
 
-// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
-//
-//	once [<matcher>] {
-//	    key           <text>
-//	    scope         <text>|none
-//	    required
-//	    methods       <method...>
-//	    keep          <duration>
-//	    timeout       <duration>
-//	    max_response  <size>
-//	    repeat_header <field...>
-//	    compare       body|none
-//	    free_errors
-//	    buffer        <size> [<disk>]
-//	    path          <directory>
-//	    engine        <name> [{ ... }]
-//	}
-//
-// A repeated subdirective overrides the earlier one.
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens: the settings, in a block. A repeated
+// one overrides the earlier one.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	if err := settings.ParseBlock(d, "once", h); err != nil {
@@ -144,7 +117,7 @@ func (h *Handler) checkFields() error {
 // warn logs what may be a mistake in the settings. Without the braces of a placeholder in the scope,
 // all clients get each other's answers.
 func (h *Handler) warn() {
-	if slices.ContainsFunc(h.RepeatHeader, isSetCookie) {
+	if slices.ContainsFunc(h.RepeatHeader, func(name string) bool { return strings.EqualFold(name, setCookie) }) {
 		h.log.Warn("repeat_header has Set-Cookie, which is never repeated: it would give one client the session of another")
 	}
 	if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") {
@@ -152,21 +125,13 @@ func (h *Handler) warn() {
 	}
 }
 
-func isSetCookie(name string) bool { return strings.EqualFold(name, "Set-Cookie") }
+const setCookie = "Set-Cookie"
 
 // repeats reports whether a field of the answer is repeated.
 func (h *Handler) repeats(name string) bool {
-	switch {
-	case isSetCookie(name):
-		return false
-	case strings.HasPrefix(name, "Content-"):
-		return true
-	}
-	switch name {
-	case "Location", "Etag", "Last-Modified", "Link":
-		return true
-	}
-	return slices.ContainsFunc(h.RepeatHeader, func(field string) bool { return strings.EqualFold(field, name) })
+	always := []string{"Location", "Etag", "Last-Modified", "Link"}
+	isNamed := func(field string) bool { return strings.EqualFold(field, name) }
+	return name != setCookie && (strings.HasPrefix(name, "Content-") || slices.Contains(always, name) || slices.ContainsFunc(h.RepeatHeader, isNamed))
 }
 
 // Interface guards

@@ -7,7 +7,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
@@ -73,11 +72,6 @@ func (s *Handler) parseLine(d *caddyfile.Dispenser) (prefix string, err error) {
 	return word, directive.In(d, checkPrefix(word))
 }
 
-func (s *Handler) parsePath(d *caddyfile.Dispenser) (err error) {
-	s.Path, err = engines.ParsePath(d)
-	return err
-}
-
 func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) != 2 {
@@ -89,11 +83,6 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 	}
 	s.ErrorResponse = &ErrorResponse{ContentType: args[0], Body: args[1]}
 	return nil
-}
-
-func (s *Handler) parseEngine(d *caddyfile.Dispenser) (err error) {
-	s.EngineRaw, err = engines.Parse(d)
-	return err
 }
 
 // Interface guards

@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -36,10 +37,8 @@ const (
 
 // settings are in the order of the documents.
 var settings = directive.Settings[*Handler]{
+	engines.PathSetting(func(s *Handler) *string { return &s.Path }),
 	{
-		Name: "path", Syntax: "<directory>", Usual: "`queues` in Caddy's data directory",
-		Parse: (*Handler).parsePath, // engines.ExpandPath does the rest
-	}, {
 		Name: "prefix", Syntax: "<text>", Usual: defaultPrefix,
 		Parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
 			s.Prefix, err = directive.Value(d, "a text")
@@ -86,10 +85,7 @@ var settings = directive.Settings[*Handler]{
 		Check: func(s *Handler) error { return s.KeepAlive.check() },
 	},
 	directive.FlagSetting("dry_run", func(s *Handler) *bool { return &s.DryRun }),
-	{
-		Name: "engine", Syntax: "<name> [{ ... }]", Usual: "file",
-		Parse: (*Handler).parseEngine, // engines.Load does the rest
-	},
+	engines.EngineSetting(func(s *Handler) *json.RawMessage { return &s.EngineRaw }),
 }
 
 // fillIn applies the defaults, and refuses settings that make no sense.

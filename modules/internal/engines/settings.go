@@ -14,8 +14,18 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
-// Parse parses the subdirective engine of a handler. It returns the value in JSON.
-func Parse(d *caddyfile.Dispenser) (json.RawMessage, error) {
+// EngineSetting is the setting engine of a handler, in JSON. [Load] does the rest.
+func EngineSetting[T any](field func(T) *json.RawMessage) directive.Setting[T] {
+	return directive.Setting[T]{
+		Name: "engine", Syntax: "<name> [{ ... }]", Usual: "file",
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = parse(d)
+			return err
+		},
+	}
+}
+
+func parse(d *caddyfile.Dispenser) (json.RawMessage, error) {
 	if !d.NextArg() {
 		return nil, d.Err("engine: no value; expected a name: " + strings.Join(Names(), ", "))
 	}
@@ -35,8 +45,18 @@ func Parse(d *caddyfile.Dispenser) (json.RawMessage, error) {
 	return raw, nil
 }
 
-// ParsePath parses the subdirective path of a handler.
-func ParsePath(d *caddyfile.Dispenser) (string, error) {
+// PathSetting is the setting path of a handler. [ExpandPath] does the rest.
+func PathSetting[T any](field func(T) *string) directive.Setting[T] {
+	return directive.Setting[T]{
+		Name: "path", Syntax: "<directory>", Usual: "`queues` in Caddy's data directory",
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = parsePath(d)
+			return err
+		},
+	}
+}
+
+func parsePath(d *caddyfile.Dispenser) (string, error) {
 	path, err := directive.Value(d, "a directory")
 	if err != nil {
 		return "", err

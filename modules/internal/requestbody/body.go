@@ -33,6 +33,7 @@ type Body struct {
 	mu     sync.Mutex // guards what follows, of which what was read is gone
 	memory bytes.Buffer
 	file   *os.File // nil if there is none
+	sum    []byte   // of all, if it was asked for
 }
 
 // Limits are how many bytes of a body are read into memory, and then into a file.
@@ -192,22 +193,27 @@ func (b *Body) Read(p []byte) (int, error) {
 	return b.file.Read(p)
 }
 
-// Sum is the SHA-256 of the body of a request, which [Read] has read, and nobody since.
+// Sum is the SHA-256 of the body of a request, which [Read] has read. It is made when it is first
+// asked for: before anybody else reads the body.
 func Sum(r *http.Request) ([]byte, error) {
-	hash := sha256.New()
 	b, ok := r.Body.(*Body)
 	if !ok {
-		return hash.Sum(nil), nil // it has none
+		b = new(Body) // there is none
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.sum != nil {
+		return b.sum, nil
+	}
+	hash := sha256.New()
 	hash.Write(b.memory.Bytes())
 	if b.file != nil {
 		if _, err := io.Copy(hash, io.NewSectionReader(b.file, 0, b.size)); err != nil {
 			return nil, caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("reading a request body from a file: %w: %w", ErrFile, err))
 		}
 	}
-	return hash.Sum(nil), nil
+	b.sum = hash.Sum(nil)
+	return b.sum, nil
 }
 
 // Free closes the file, so that it is gone. What is in memory can still be read. b may
