@@ -95,26 +95,31 @@ func TestRecordsInFiles(t *testing.T) {
 	}
 }
 
-// Storage that fails, or does not answer, lets nothing through. If it fails after the upstream has
-// acted, nothing is known to repetitions.
+// Storage that fails lets nothing through. If it fails after the upstream has acted, nothing is known
+// to repetitions.
 func TestFaultyStorage(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
-		fault        string
+	for name, c := range map[string]struct {
+		fault        func(folder string) error
 		later        bool // when the upstream has the request
 		first, again string
 		effects      int
 	}{
-		{"load", false, "503 storage", "200 ", 1},
-		{"store", false, "503 storage", "200 ", 1},
-		{"store silent", false, "503 storage", "200 ", 1},
-		{"store", true, "200 ", "409 unknown", 1},
+		"a file in place of the folder": {func(folder string) error { return os.WriteFile(folder, nil, 0o600) }, false, "503 storage", "200 ", 1},
+		"no folder can be made":         {func(folder string) error { return os.Symlink("nowhere", folder) }, false, "503 storage", "200 ", 1},
+		"later":                         {func(folder string) error { return os.Symlink("nowhere", folder) }, true, "200 ", "409 unknown", 1},
 	} {
-		t.Run(c.fault, func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, dir := newShop(t), filepath.Join(testcaddy.TempDir(t), "records")
-			site := newSite(t, "once {\nscope none\ntimeout 1s\nengine shared\n}\nreverse_proxy "+s.addr, "storage faulty "+dir)
-			fault := func() { testcaddy.WriteFile(t, dir+".fault", c.fault) }
+			s := newShop(t)
+			site := newSite(t, "once {\nscope none\n}\nreverse_proxy "+s.addr)
+			folder := filepath.Join(site.home, "caddy", "orderly")
+			fault := func() {
+				_ = os.Rename(folder, folder+".away")
+				if err := c.fault(folder); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if !c.later {
 				fault()
 			}
@@ -127,7 +132,8 @@ func TestFaultyStorage(t *testing.T) {
 			if a := testcaddy.Await(t, answer); outcome(a) != c.first {
 				t.Errorf("the first answer: %v", a)
 			}
-			_ = os.Remove(dir + ".fault")
+			_ = os.Remove(folder)
+			_ = os.Rename(folder+".away", folder)
 			if a := post(t, site.url+"/?do=wait", "", "a"); outcome(a) != c.again || s.count("a") != c.effects {
 				t.Errorf("then: %v; %d effects", a, s.count("a"))
 			}
@@ -166,7 +172,7 @@ func TestLoadErrors(t *testing.T) {
 	}
 	for _, engine := range []string{"file", "memory"} {
 		file := filepath.Join(testcaddy.TempDir(t), "Caddyfile")
-		testcaddy.WriteFile(t, file, "{\nstorage faulty "+testcaddy.TempDir(t)+"\n}\n:"+port(t)+" {\nonce {\nscope none\nengine "+engine+"\n}\n}\n")
+		testcaddy.WriteFile(t, file, "{\nstorage other\n}\n:"+port(t)+" {\nonce {\nscope none\nengine "+engine+"\n}\n}\n")
 		if _, errs, code := testcaddy.Output(t, "validate", "--config", file); code == 0 || !strings.Contains(errs, "expected one of several machines, such as etcd, redis or postgres") {
 			t.Errorf("engine %s with another storage than files: %d %s", engine, code, errs)
 		}
