@@ -7,11 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // setup describes a Caddy process. Its texts are parts of a Caddyfile, in which
@@ -196,4 +198,77 @@ func check(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// guardFile is the one file that stays in a lock directory for good.
+const guardFile = ".orderly-guard"
+
+// lockFiles lists the tickets in a directory.
+func lockFiles(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	for _, name := range fileNames(t, dir) {
+		if !strings.HasPrefix(name, ".orderly-") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func fileNames(t testing.TB, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	check(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// awaitTickets waits until there are n tickets in the lock directory. A ticket is removed
+// after the turn has been handed on.
+func (c *caddy) awaitTickets(n int) {
+	c.t.Helper()
+	if !wait.Poll(wait.Patience, func() bool { return len(lockFiles(c.t, c.dir)) == n }) {
+		c.t.Fatalf("%d tickets in the lock directory: not so after %v, but %v", n, wait.Patience, lockFiles(c.t, c.dir))
+	}
+}
+
+// wantOnlyGuard fails the test if anything but the guard file is left in the
+// lock directory.
+func (c *caddy) wantOnlyGuard() {
+	c.t.Helper()
+	for _, name := range fileNames(c.t, c.dir) {
+		if name != guardFile {
+			c.t.Errorf("left in the lock directory: %s", name)
+		}
+	}
+}
+
+type entry = testprocess.Entry
+
+// awaitEntryOf waits until the log has an entry with a message, and returns the
+// first one.
+func (c *caddy) awaitEntryOf(message string) entry {
+	c.t.Helper()
+	return c.awaitEntry("the log says "+message, func(e entry) bool { return e["msg"] == message })
+}
+
+func (c *caddy) awaitEntry(what string, wanted func(entry) bool) entry {
+	c.t.Helper()
+	var found []entry
+	wait.Until(c.t, what, func() bool {
+		found = c.Log.All(wanted)
+		return len(found) > 0
+	})
+	return found[0]
+}
+
+// awaitEntries waits for a number of lines with a message.
+func (c *caddy) awaitEntries(message string, n int) (found []entry) {
+	c.t.Helper()
+	wait.Until(c.t, "the log has all lines "+message, func() bool {
+		found = c.Log.Entries(message)
+		return len(found) == n
+	})
+	return found
 }

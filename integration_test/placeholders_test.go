@@ -73,3 +73,72 @@ func TestTokenOfRefused(t *testing.T) {
 		t.Errorf("the token is %s; expected %s", got, token)
 	}
 }
+
+// Bug: serialize passed on a copy of the request, and Caddy's placeholders referred to
+// the original. They did not show changes by later handlers. A handler that read the body
+// through a placeholder left none for the upstream.
+func TestPlaceholdersOfUpstream(t *testing.T) {
+	t.Parallel()
+	names := []string{
+		"http.request.method", "http.request.uri", "http.request.uri.path", "http.request.uri.path.file",
+		"http.request.uri.path.file.base", "http.request.uri.path.file.ext", "http.request.uri.path.dir",
+		"http.request.uri.path.0", "http.request.uri.query", "http.request.uri.query.q", "http.request.uri.prefixed_query",
+		"http.request.uri_escaped", "http.request.host", "http.request.hostport", "http.request.host.labels.0",
+		"http.request.scheme", "http.request.proto", "http.request.remote.host", "http.request.local.host",
+		"http.request.header.X-Client", "http.request.header.X-Added", "http.request.header.X-Removed",
+		"http.request.cookie.biscuit", "http.request.orig_method", "http.request.orig_uri", "http.request.orig_uri.path",
+		"http.request.orig_uri.query", "http.request.tls.version", "http.request.tls.server_name", "http.vars.color",
+		"http.request.body", "http.request.body_base64", "http.response.header.X-Response", "mapped",
+	}
+	var text strings.Builder
+	for _, name := range names {
+		text.WriteString(name + " = {" + name + "}\n")
+	}
+	const (
+		queue   = "serialize {\npath {$DIR}\n}\n"
+		changes = `
+			method PUT
+			rewrite /other/page.html?q=2&r=3
+			request_header X-Added yes
+			request_header -X-Removed
+			header X-Response {http.request.method}
+			vars color green
+			map {http.request.uri.path} {mapped} {
+				/other/* other
+				default none
+			}
+			`
+	)
+	for _, test := range []struct{ name, site string }{ // with QUEUE where the queue is
+		{"behind", "route {\nQUEUE" + changes + "respond `TEXT`\n}"},
+		{"in between", "route {\n" + changes + "QUEUE\nrespond `TEXT`\n}"},
+		{"body replaced", "route {\nQUEUE" + changes + "request_body {\nset \"another {http.request.method}\"\n}\nrespond `TEXT`\n}"},
+		{"body limited", "route {\nrequest_body {\nmax_size 1KiB\n}\nQUEUE" + changes + "respond `TEXT`\n}"},
+		{"error route", "route {\nQUEUE" + changes + "error 418\n}\nhandle_errors {\nrespond `TEXT`\n}"},
+		{"upstream after a placeholder of the body", "route {\nQUEUE" +
+			"request_header X-Body {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"},
+		{"answer of the upstream", "route {\nQUEUE" + changes + "reverse_proxy {$UPSTREAM} {\n" +
+			"@any status 2xx\nhandle_response @any {\nrespond `TEXT`\n}\n}\n}"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			answer := func(queue string) testcaddy.Answer {
+				site := strings.ReplaceAll(strings.ReplaceAll(test.site, "QUEUE", queue), "TEXT", text.String())
+				c := start(t, setup{tls: true, site: site})
+				r := do(newClient(t, "1.1"), "POST", c.url+"/first/page?q=1&name=me", "the body", "X-Client", "client", "X-Removed", "yes", "Cookie", "biscuit=ginger")
+				if r.Err != nil {
+					t.Fatal(r.Err)
+				}
+				r.Text = strings.ReplaceAll(r.Text, strings.TrimPrefix(c.url, "https://"), "HOSTPORT")
+				return r
+			}
+			with, without := answer(queue), answer("")
+			if with.StatusCode != without.StatusCode || with.Text != without.Text {
+				t.Errorf("with a queue:\n%d %s\nwithout:\n%d %s", with.StatusCode, with.Text, without.StatusCode, without.Text)
+			}
+			if without.StatusCode >= 500 {
+				t.Errorf("the test does not work without a queue: %v", without)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package recipes
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -195,4 +196,85 @@ func TestEveryRecipeHasATest(t *testing.T) {
 			t.Errorf("no test runs the recipe %q", heading)
 		}
 	}
+}
+
+// Bug: a save that had waited too long got the status of one that a later one replaces, so
+// its client thought that a later one had been accepted.
+func TestTheLatestWaitsTooLong(t *testing.T) {
+	k := cook(t, "The latest wins", "timeout 1m", "timeout 1s")
+	first := testcaddy.Send(t, "PUT", k.url+"documents/a", "0")
+	inside := k.Next("documents/a")
+	want(t, testcaddy.Send(t, "PUT", k.url+"documents/a", "1"), 503, "")
+	inside.Leave()
+	want(t, first, 200, "served")
+}
+
+func TestTheLatestWins(t *testing.T) {
+	k := cook(t, "The latest wins")
+	save := func(path string, i int) <-chan testcaddy.Answer {
+		return testcaddy.Send(t, "PUT", k.url+path, fmt.Sprint(i))
+	}
+	first := save("documents/a", 0)
+	inside := k.Next("documents/a")
+	waiting := save("documents/a", 1)
+	k.awaitTickets(t, "document_a_", 2)
+	last := save("Documents/a/", 2) // bug: it took no ticket, though the application may take it for the same
+	want(t, waiting, 409, "")
+	other := save("documents/b", 0) // of another document
+	k.Next("documents/b").Leave()
+	want(t, other, 200, "served")
+	inside.Leave()
+	want(t, first, 200, "served")
+	if v := k.Next(); v.Body != "2" {
+		t.Errorf("save %s was made; expected the last", v.Body)
+	}
+	k.OpenAll()
+	want(t, last, 200, "served")
+}
+
+const partner = "Ten calls a minute before a partner's interface"
+
+// evictFirst evicts the first ticket of a queue.
+func (k *kitchen) evictFirst(t *testing.T, queue string) {
+	t.Helper()
+	token := regexp.MustCompile(`"prefix":"` + queue + `".*?"token":"(\d+)"`).FindStringSubmatch(k.Ask("/serialize/queues"))[1]
+	k.run(t, "caddy serialize evict --force --prefix "+queue+" "+token)
+}
+
+// Two calls may begin in a minute. They are answered at once, and the third one waits.
+func TestCallsInAMinute(t *testing.T) {
+	k := cook(t, partner, "concurrency 10", "concurrency 2")
+	first, second := k.get(t, "0"), k.get(t, "1")
+	k.awaitTickets(t, "partner_", 2)
+	third := k.get(t, "2")
+	k.awaitTickets(t, "partner_", 3)
+	k.Follow("+0 1", "-0 1")
+	want(t, first, 200, "served 0")
+	want(t, second, 200, "served 1")
+	k.Nobody()
+	k.evictFirst(t, "partner_")
+	k.Next("2").Leave()
+	want(t, third, 200, "served 2")
+}
+
+// With two lines, a call also waits until the one before it has been answered.
+func TestCallsInAMinuteOneAtATime(t *testing.T) {
+	k := cookText(t, blocks(t, "recipes.md", partner, "caddyfile")[1], "concurrency 10", "concurrency 2")
+	first := k.get(t, "0")
+	inside := k.Next("0")
+	second := k.get(t, "1")
+	k.awaitTickets(t, "partner_0", 2)
+	k.Nobody()
+	inside.Leave()
+	inside = k.Next("1")
+	third := k.get(t, "2")
+	k.awaitTickets(t, "partner_0", 2)
+	inside.Leave()
+	want(t, first, 200, "served 0")
+	want(t, second, 200, "served 1")
+	k.awaitTickets(t, "partner_pace_", 3)
+	k.Nobody()
+	k.evictFirst(t, "partner_pace_")
+	k.Next("2").Leave()
+	want(t, third, 200, "served 2")
 }

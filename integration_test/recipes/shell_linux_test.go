@@ -154,3 +154,157 @@ func unindent(text string) string {
 	indent := text[:len(text)-len(strings.TrimLeft(text, " "))]
 	return regexp.MustCompile("(?m)^"+indent).ReplaceAllString(text, "")
 }
+
+// The example of compose.yaml shows what it says, without its containers: the commands
+// that stand there, Caddy with the example's configuration, and PHP.
+func TestComposeExample(t *testing.T) {
+	t.Parallel()
+	testcaddy.Need(t, "php", "apt-get install php-cli")
+	folder, files := filepath.Join("..", "..", "examples", "compose"), make(map[string]string)
+	for _, name := range []string{"Caddyfile", "counter.php", "try.sh"} {
+		files[name] = readFile(t, folder, name)
+	}
+	// There are no containers with names, and no volume.
+	files["Caddyfile"] = strings.NewReplacer("app:8000", "127.0.0.1:8000", "/var/lib/caddy/queues", "{$TMPDIR}/queues").Replace(files["Caddyfile"])
+	compose := readFile(t, "../../compose.yaml")
+	php, workers := commandIn(t, compose, "php"), regexp.MustCompile(`PHP_CLI_SERVER_WORKERS: "(\d+)"`).FindStringSubmatch(compose)
+	if workers == nil {
+		t.Fatal("compose.yaml does not say how many workers PHP has")
+	}
+	try := strings.NewReplacer("/try.sh", "./try.sh", "http://caddy", "http://localhost").Replace(commandIn(t, compose, "sh"))
+	out := testcaddy.Shell(t, "PHP_CLI_SERVER_WORKERS="+workers[1]+" "+strings.ReplaceAll(php, "/app", "$PWD")+" >php.log 2>&1 &\n"+
+		"./caddy run --config Caddyfile 2>log &\n"+answers("localhost/turn")+try+"\n", files)
+
+	counted := regexp.MustCompile(`^free: 50 requests, the counter says (\d+)\nturn: 50 requests, the counter says (\d+)\n$`).FindStringSubmatch(out)
+	if counted == nil {
+		t.Fatalf("the example says\n%s", out)
+	}
+	// Two that write at once can also leave the digits of both.
+	if free, err := strconv.Atoi(counted[1]); err != nil || free == 50 {
+		t.Errorf("without a queue, the counter is right: %s", counted[1])
+	}
+	if counted[2] != "50" {
+		t.Errorf("in the queue, of 50 requests, the counter has %s", counted[2])
+	}
+}
+
+// commandIn is the command of compose.yaml that runs a program.
+func commandIn(t *testing.T, compose, program string) string {
+	t.Helper()
+	match := regexp.MustCompile(`command: \["` + program + `", (.*)\]`).FindStringSubmatch(compose)
+	if match == nil {
+		t.Fatalf("compose.yaml has no command %s", program)
+	}
+	return program + " " + strings.NewReplacer(`"`, "", ",", "").Replace(match[1])
+}
+
+// The commands of the page for operators print what the page shows.
+func TestOperationsConsole(t *testing.T) {
+	t.Parallel()
+	const (
+		page      = "operations.md"
+		caddyfile = `http://shop.example.com {
+	unique_ids
+	serialize {
+		path {$TMPDIR}/queues
+		prefix checkout_
+	}
+	reverse_proxy 127.0.0.1:1 {
+		lb_try_duration 5m
+	}
+}
+http://:8080 {
+	serialize {
+		path {$TMPDIR}/queues
+		prefix shop_
+	}
+	respond up
+}
+`
+	)
+	var script strings.Builder
+	script.WriteString("PATH=$PWD:$PATH\n./caddy run --config Caddyfile 2>log &\n" + answers("localhost:8080") +
+		"for i in 41 42 43; do curl -s -X POST -H 'Host: shop.example.com' localhost/checkout/$i >answer$i &\ndone\n" +
+		"until caddy serialize queues --prefix checkout_ | grep -q 'waiting 2'; do sleep 0.1; done\n" +
+		`token=$(caddy serialize queues --prefix checkout_ --json | grep -oP '"token": ?"\K\d+' | tail -1)` + "\n")
+	var shown []string
+	for _, heading := range []string{"caddy serialize queues", "The admin API", "caddy serialize evict", "caddy serialize pause", "caddy serialize resume"} {
+		for _, block := range blocks(t, page, heading, "console") {
+			command, text := console(t, block)
+			shown = append(shown, text)
+			script.WriteString("echo '== next'\n" + strings.NewReplacer("%2Fvar%2Flib%2Fcaddy%2Fqueues", `$(printf %s "$PWD/queues" | sed 's|/|%2F|g')`,
+				"/var/lib/caddy/queues", "$PWD/queues", "1795312155028791", "$token").Replace(command) + "\n")
+		}
+	}
+	printed := strings.Split(testcaddy.Shell(t, script.String(), map[string]string{"Caddyfile": caddyfile}), "== next\n")[1:]
+	if len(shown) != 5 || len(printed) != len(shown) {
+		t.Fatalf("the page has %d commands, which printed %q", len(shown), printed)
+	}
+	wantColumns(t, printed[0], shown[0])
+	api := blocks(t, page, "The admin API", "json")[0]
+	if got, want := fields(printed[1]), fields(api); !slices.Equal(got, want) {
+		t.Errorf("the admin API answers with %q; the page shows %q", got, want)
+	}
+	vary := regexp.MustCompile(`\d{16}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|/\S+/queues`)
+	for i := 2; i < len(shown); i++ {
+		if got, want := vary.ReplaceAllString(printed[i], "…"), vary.ReplaceAllString(shown[i], "…"); got != want {
+			t.Errorf("a command printed %q; the page shows %q", got, want)
+		}
+	}
+}
+
+// A storm of refusals writes few lines with the configuration that the page shows, also if
+// there is an access log. Bug: 3,000 requests wrote 2,941 lines.
+func TestStormOfRefusals(t *testing.T) {
+	t.Parallel()
+	shown := strings.Replace(blocks(t, "operations.md", "Logs", "caddyfile")[1], "example.com", "http://localhost", 1) + `
+http://:9000 {
+	reverse_proxy 127.0.0.1:1 {
+		lb_try_duration 5m
+	}
+}
+http://:8080 {
+	respond up
+}
+`
+	script := "./caddy run --config Caddyfile 2>log &\n" + answers("localhost:8080") + `
+curl -s localhost &
+curl -s localhost &
+until ./caddy serialize queues --json | grep -q '"waiting": 1'; do sleep 0.1; done
+SECONDS=0
+yes 'url = localhost' | head -500 | curl -s -K - -w '%{http_code}\n' | sort | uniq -c
+grep -c '"status":503' log || true
+echo $SECONDS
+`
+	for name, c := range map[string]struct {
+		logs    string // more of the site
+		sampled string
+		loggers int
+	}{
+		"as shown":                {"", "http.log.error", 1},
+		"access log, left out":    {"log\nhandle_errors 503 {\nlog_skip\n}\n", "http.log.error", 0},
+		"access log, sampled too": {"log\n", "http.log.error http.log.access", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			caddyfile := strings.NewReplacer("http://localhost {\n", "http://localhost {\n"+c.logs, "http.log.error", c.sampled).Replace(shown)
+			fields := strings.Fields(testcaddy.Shell(t, script, map[string]string{"Caddyfile": caddyfile}))
+			if len(fields) != 4 || fields[0] != "500" || fields[1] != "503" {
+				t.Fatalf("expected 500 refusals, got %q", fields)
+			}
+			lines, err := strconv.Atoi(fields[2])
+			seconds, secondsErr := strconv.Atoi(fields[3])
+			// Each logger writes ten lines in a second, and then one of a hundred.
+			if least, most := 10*c.loggers, (10*(seconds+2)+5)*c.loggers; err != nil || secondsErr != nil || lines < least || lines > most {
+				t.Errorf("500 refusals within %s s wrote %s lines; expected %d to %d", fields[3], fields[2], least, most)
+			}
+		})
+	}
+}
+
+// fields are the names of fields in JSON.
+func fields(text string) []string {
+	names := regexp.MustCompile(`"\w+":`).FindAllString(text, -1)
+	slices.Sort(names)
+	return slices.Compact(names)
+}

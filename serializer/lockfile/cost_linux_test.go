@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // costEnv is the environment variable that names the directory in which this test binary,
@@ -170,4 +171,10 @@ func TestCloseWaitsForRemovals(t *testing.T) {
 			t.Fatalf("closed, and left in the lock directory: %q", files)
 		}
 	}
+}
+
+// How long a turn takes from one process to the next.
+func BenchmarkHandOver(b *testing.B) {
+	dir := b.TempDir()
+	testlease.HandOver(b, func() *serializer.Engine { return open(b, dir).Engine })
 }

@@ -2,8 +2,12 @@ package postgres
 
 import (
 	"fmt"
+	"io"
+	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,6 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
+	"github.com/orderly-http/caddy-orderly/serializer/storetest"
 )
 
 const shortTTL = 3 * time.Second
@@ -159,6 +164,74 @@ func BenchmarkHandOver(b *testing.B) {
 	for name, url := range map[string]string{"direct": server.URL(), "pooled": testpostgres.StartPooler(b, server.Addr).URL()} {
 		b.Run(name, func(b *testing.B) {
 			testlease.HandOver(b, func() *serializer.Engine { return ready(b, url) })
+		})
+	}
+}
+
+// open makes an engine, as a process does, and does not wait for the server.
+func open(t testing.TB, o Options, log ...io.Writer) *serializer.Engine {
+	t.Helper()
+	if o.TTL == 0 {
+		o.TTL = shortTTL
+	}
+	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, logOf(t))...), nil))
+	store, err := Open(o)
+	testlease.Must(t, err)
+	return testlease.NewEngine(t, store)
+}
+
+// testLog writes to the log of a test until it ends. A store may still write an entry later,
+// which it has held back because there were many.
+type testLog struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func logOf(t testing.TB) io.Writer {
+	l := &testLog{to: t.Output()}
+	t.Cleanup(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.to = io.Discard
+	})
+	return l
+}
+
+func (l *testLog) Write(text []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.to.Write(text)
+}
+
+// ready makes an engine, and waits until it has a lease.
+func ready(t testing.TB, url string) *serializer.Engine {
+	t.Helper()
+	return testlease.Ready(t, open(t, Options{URL: url}))
+}
+
+// The suite for all stores, with connections to the server, and through a pooler, where
+// nobody is notified. Bug: where transactions are serializable by default, no session began.
+func TestStoreConforms(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t, "default_transaction_isolation=serializable")
+	for name, url := range map[string]string{
+		"direct": server.URL(),
+		"pooled": testpostgres.StartPooler(t, server.Addr).URL(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var namespaces atomic.Int64
+			storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
+				namespace := fmt.Sprintf("%s_%d", name, namespaces.Add(1))
+				for range n {
+					store, err := Open(Options{URL: url, Namespace: namespace, Log: slog.New(slog.NewTextHandler(logOf(t), nil))})
+					if err != nil {
+						t.Fatal(err)
+					}
+					stores = append(stores, store)
+				}
+				return stores
+			})
 		})
 	}
 }

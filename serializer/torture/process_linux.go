@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
 // settingsEnv holds the settings of a process of the run.
@@ -147,4 +148,11 @@ func (p *process) StepClock(ahead time.Duration, _ *bool) error {
 func (p *process) clock() time.Time {
 	p.hold(inGuard)
 	return time.Now().Add(time.Duration(p.ahead.Load()))
+}
+
+// openers open a store of lock files. Tests add wrong ones, whose defects must be found.
+var openers = map[string]func(p *process) (serializer.Store, error){"lockfile": openLockfile}
+
+func openLockfile(p *process) (serializer.Store, error) {
+	return lockfile.Open(p.Dir, lockfile.Options{Clock: p.clock})
 }

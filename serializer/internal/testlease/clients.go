@@ -2,6 +2,7 @@ package testlease
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -125,5 +126,25 @@ func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n i
 	}
 	if late.Turn.Token() <= tokens[n-1] || late.Turn.Token() >= tokens[n] || late.Turn.Position() != n+1 {
 		t.Errorf("the last one has %d between %d and %d, and position %d", late.Turn.Token(), tokens[n-1], tokens[n], late.Turn.Position())
+	}
+}
+
+// HandOver measures for how long nobody is inside while others wait: 8 clients, of one process or
+// several. Each holds for a millisecond on average.
+func HandOver(b *testing.B, open func() *serializer.Engine) {
+	for _, processes := range []int{1, 2, 8} {
+		b.Run(fmt.Sprintf("processes=%d", processes), func(b *testing.B) {
+			var engines []*serializer.Engine
+			for range processes {
+				engines = append(engines, open())
+			}
+			b.ResetTimer()
+			clients := Come(Queue, 8/processes, engines...)
+			wait.Until(b, "all had turns", func() bool { return clients.Len() > b.N })
+			clients.End()
+			gaps := slices.Sorted(slices.Values(clients.Gaps()))
+			b.ReportMetric(float64(gaps[len(gaps)/2])/float64(time.Microsecond), "median-µs")
+			b.ReportMetric(float64(gaps[len(gaps)*99/100])/float64(time.Microsecond), "p99-µs")
+		})
 	}
 }
