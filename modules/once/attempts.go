@@ -13,13 +13,15 @@ import (
 // again, by itself, if it has an Idempotency-Key and its kept connection breaks. A proxy may try
 // another upstream. The first upstream may have acted, so attempts prevents both.
 type attempts struct {
-	wanted atomic.Bool // a connection was asked for
 	sent   atomic.Bool // at least a part of the request may have been sent
 	open   atomic.Bool // and no answer has come since
 	shared atomic.Bool // its connection speaks HTTP/2, so other requests use it, too
 
 	handshake atomic.Pointer[error] // of the latest TLS handshake
-	cut       func(cause error)
+	before    atomic.Pointer[any]   // what latency was when a connection was asked for, or nil if none was
+
+	latency func() any // of the latest answer, as Caddy's proxy notes it, or nil
+	cut     func(cause error)
 }
 
 var errSentOnce = errors.New("the connection to the upstream broke after the request had been sent, and it is not sent again")
@@ -29,12 +31,14 @@ var errSentOnce = errors.New("the connection to the upstream broke after the req
 func (a *attempts) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			a.wanted.Store(true)
-			if a.open.Load() {
+			if a.isOpen() {
 				a.cut(errSentOnce)
-			} else {
-				a.shared.Store(false)
+				return
 			}
+			latency := a.latency()
+			a.before.Store(&latency)
+			a.open.Store(false)
+			a.shared.Store(false)
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
 			if a.open.Load() && !a.shared.Load() && !isHTTP2(info) { // which repeats only what was not processed
@@ -54,6 +58,10 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 		PutIdleConn:          func(error) { a.open.Store(false) },
 	}
 }
+
+// isOpen reports whether the latest attempt has got no answer. After an interim one by HTTP/2, only
+// the proxy notices the final one.
+func (a *attempts) isOpen() bool { return a.open.Load() && a.latency() == *a.before.Load() }
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.
 func (a *attempts) isHandshake(err error) bool {

@@ -301,12 +301,12 @@ func (p *passage) change() {
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	p.outcome, p.retryAfters = outcomeFirst, len(w.Header()["Retry-After"])
 	p.repl.Delete("http.reverse_proxy.retries") // of a proxy before; see freeIfUnsent
-	p.repl.Delete("http.reverse_proxy.upstream.latency")
+	p.repl.Delete(latencyPlaceholder)
 	if accepted, ok := r.Header["Accept-Encoding"]; ok { // a repetition may accept none
 		delete(r.Header, "Accept-Encoding")
 		defer func() { r.Header["Accept-Encoding"] = accepted }()
 	}
-	p.sent.cut = func(cause error) { p.context.Revoke(cause) }
+	p.sent.latency, p.sent.cut = p.latency, func(cause error) { p.context.Revoke(cause) }
 	p.context.Trace(p.sent.trace())
 	p.context.Begin(r)
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))

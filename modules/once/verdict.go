@@ -39,7 +39,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) state {
 		answer.Status >= 500 && p.handler.FreeErrors
 	// A proxy, or an error route among the next handlers, may have written the status in place of an
 	// answer that did not come. 499 comes from no upstream.
-	replaced := answer.Status == requestbody.StatusClientClosed || p.sent.open.Load() && (frees || answer.Status >= http.StatusBadGateway)
+	replaced := answer.Status == requestbody.StatusClientClosed || p.sent.isOpen() && (frees || answer.Status >= http.StatusBadGateway)
 	switch {
 	case answer.Broken || replaced:
 		return unknown
@@ -55,7 +55,7 @@ func (p *passage) judgeError(err error) state {
 	failure, isFailure := errors.AsType[caddyhttp.HandlerError](err)
 	_, dialed := errors.AsType[reverseproxy.DialError](err)
 	switch {
-	case p.sent.open.Load() || errors.Is(err, context.Canceled):
+	case p.sent.isOpen() || errors.Is(err, context.Canceled):
 		return unknown
 	case dialed || p.sent.isHandshake(err),
 		isFailure && failure.StatusCode == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available"):
@@ -70,11 +70,18 @@ func (p *passage) judgeError(err error) state {
 // there. Another proxy may have sent it before, or an earlier attempt. Of net/http, each attempt is
 // known. Of others, such as FastCGI, one that got an answer is, and several count as sent.
 func (p *passage) freeIfUnsent() state {
-	_, answered := p.repl.Get("http.reverse_proxy.upstream.latency")
 	retries, _ := p.repl.Get("http.reverse_proxy.retries")
 	n, _ := retries.(int)
-	if p.sent.sent.Load() || answered || n > 0 && !p.sent.wanted.Load() {
+	if p.sent.sent.Load() || p.latency() != nil || n > 0 && p.sent.before.Load() == nil {
 		return unknown
 	}
 	return free
+}
+
+const latencyPlaceholder = "http.reverse_proxy.upstream.latency"
+
+// latency is that of the latest answer of an upstream, as Caddy's proxy notes it, or nil.
+func (p *passage) latency() any {
+	latency, _ := p.repl.Get(latencyPlaceholder)
+	return latency
 }
