@@ -14,6 +14,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
@@ -108,12 +109,13 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 func (h *Handler) Provision(ctx caddy.Context) error {
 	h.log, h.throttle, h.before = ctx.Logger(), new(throttle.Throttle[string]), caddy.ActiveContext().Context
 	turncontext.KeepConnections(ctx)
-	if err := errors.Join(h.fillIn(), registerMetrics(ctx.GetMetricsRegistry())); err != nil {
-		return fmt.Errorf("once: %w", err)
+	err := errors.Join(h.fillIn(), registerMetrics(ctx.GetMetricsRegistry()))
+	if err == nil {
+		h.warn()
+		h.records = openRecords(ctx)
+		err = h.openEngine(ctx)
 	}
-	h.warn()
-	h.records = openRecords(ctx)
-	if err := h.openEngine(ctx); err != nil {
+	if err != nil {
 		return fmt.Errorf("once: %w", err)
 	}
 	return nil
@@ -132,7 +134,8 @@ func (h *Handler) openEngine(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	if name := engines.NameOf(module); !h.records.inFiles() && (name == "file" || name == "memory") {
+	_, inFiles := h.records.storage.(*certmagic.FileStorage)
+	if name := engines.NameOf(module); !inFiles && (name == "file" || name == "memory") {
 		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
 			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
 	}

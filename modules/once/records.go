@@ -38,9 +38,6 @@ const (
 	free     state = "free"     // nothing has happened; the record is removed, and the next request runs
 )
 
-// recordVersion is the first byte of a record.
-const recordVersion = 1
-
 var errDamaged = errors.New("the record is damaged")
 
 // seal encrypts a record: its JSON, followed by the body. A key's records cannot be exchanged for
@@ -50,20 +47,14 @@ func (k *key) seal(r *record) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing a record: %w", err)
 	}
-	return k.sealer.Seal([]byte{recordVersion}, nil, append(head, r.Body...), []byte{recordVersion}), nil
+	return k.sealer.Seal(nil, nil, append(head, r.Body...), nil), nil
 }
 
 // open decrypts a record. GCM's tag is its checksum.
 func (k *key) open(sealed []byte) (*record, error) {
-	if len(sealed) == 0 || sealed[0] != recordVersion {
-		return nil, errDamaged
-	}
-	plain, err := k.sealer.Open(nil, nil, sealed[1:], sealed[:1])
-	if err != nil {
-		return nil, errDamaged
-	}
+	plain, err := k.sealer.Open(nil, nil, sealed, nil)
 	r, head := new(record), json.NewDecoder(bytes.NewReader(plain))
-	if err := head.Decode(r); err != nil {
+	if err != nil || head.Decode(r) != nil {
 		return nil, errDamaged
 	}
 	r.Body = plain[head.InputOffset():]
@@ -95,12 +86,6 @@ func openRecords(ctx caddy.Context) *records {
 		go r.sweepHourly(ctx)
 	}
 	return r
-}
-
-// inFiles reports whether the records are files.
-func (r *records) inFiles() bool {
-	_, files := r.storage.(*certmagic.FileStorage)
-	return files
 }
 
 const (
