@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
@@ -182,25 +181,4 @@ func TestLoadErrors(t *testing.T) {
 func port(t *testing.T) string {
 	_, port, _ := strings.Cut(testprocess.FreeAddr(t), ":")
 	return port
-}
-
-// The first one took longer than keep, and its repetitions, which had waited for it, ran as well.
-func TestKeepShorterThanTheFirst(t *testing.T) {
-	t.Parallel()
-	for do, want := range map[string]string{"wait": "200 ", "sleep": "409 unknown"} {
-		s := newShop(t)
-		c := newSite(t, "once {\nscope none\nkeep 2s\n}\nreverse_proxy "+s.addr+" {\ntransport http {\nresponse_header_timeout 3s\n}\n}")
-		send := func() <-chan testcaddy.Answer {
-			return testcaddy.Send(t, http.MethodPost, c.url+"/?do="+do, "", "Idempotency-Key", "a")
-		}
-		first := send()
-		wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
-		second := send()
-		time.Sleep(2200 * time.Millisecond)
-		close(s.gate)
-		testcaddy.Await(t, first)
-		if a := testcaddy.Await(t, second); outcome(a) != want || s.count("a") != 1 {
-			t.Errorf("%s: %v; %d effects", do, a, s.count("a"))
-		}
-	}
 }

@@ -83,31 +83,6 @@ func TestRecordsOverMidnight(t *testing.T) {
 	}
 }
 
-// Bug: the answer to a request that ran over midnight was looked for by the day on which the request
-// had begun. It was forgotten before keep had passed, and another request ran.
-func TestRequestOverMidnight(t *testing.T) {
-	r, dir := testRecords(t, false)
-	began := time.Date(2026, 2, 28, 23, 0, 0, 0, time.UTC)
-	k, ended := testKey(t, "k"), began.Add(90*time.Minute)
-	what := &record{State: "began", Since: began}
-	if err := r.store(k, what); err != nil {
-		t.Fatal(err)
-	}
-	what.State, what.Since = answered, ended
-	if err := r.store(k, what); err != nil {
-		t.Fatal(err)
-	}
-	for _, keep := range []time.Duration{time.Second, time.Hour, day, maxKeep} {
-		if found, err := r.load(t.Context(), k, keep, ended.Add(keep)); found == nil || found.State != answered {
-			t.Errorf("kept for %s: %+v, %v", keep, found, err)
-		}
-	}
-	r.sweep(t.Context(), ended.Add(maxKeep))
-	if _, err := os.Stat(filepath.Join(dir, "2026-03-01", k.hash)); err != nil {
-		t.Error("removed before keep had passed:", err)
-	}
-}
-
 // A sweep removes the folders of which nothing is repeated any more, and no other, also from
 // storage that removes only files.
 func TestSweep(t *testing.T) {

@@ -1,0 +1,82 @@
+package once
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
+)
+
+// open opens a handler outside of Caddy, with records in files.
+func open(t testing.TB, h *Handler, engine engines.Module) {
+	t.Helper()
+	h.Scope, h.Path, h.log, h.throttle = scopeNone, t.TempDir(), zap.NewNop(), new(throttle.Throttle[string])
+	if err := h.fillIn(); err != nil {
+		t.Fatal(err)
+	}
+	h.records = &records{storage: &certmagic.FileStorage{Path: t.TempDir()}, log: h.log}
+	var err error
+	if h.engine, err = engines.Open(engine, h.Path, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.engine.Release)
+}
+
+// send sends a request with a key, or with none.
+func send(t testing.TB, h *Handler, key string, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
+	r, w := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody), httptest.NewRecorder()
+	if key != "" {
+		r.Header.Set("Idempotency-Key", key)
+	}
+	repl := caddyhttp.NewTestReplacer(r)
+	ctx := context.WithValue(r.Context(), caddyhttp.OriginalRequestCtxKey, *r)
+	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, map[string]any{})
+	return w, h.ServeHTTP(w, r.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, repl)), next)
+}
+
+// An answer is repeated for keep, counted from the end of the first request, and then no more. Bug: a
+// request took longer than keep, and its repetitions, which had waited for it, ran as well. Bug: one
+// ran over midnight, and was forgotten too early.
+func TestKeep(t *testing.T) {
+	for _, c := range []struct {
+		err  error // of the first request
+		want int
+	}{{nil, 200}, {errors.New("broken"), 409}} {
+		synctest.Test(t, func(t *testing.T) { // from midnight on
+			h := &Handler{Keep: new(caddy.Duration(time.Hour)), Timeout: new(caddy.Duration(day))}
+			open(t, h, engines.Memory{})
+			effects := 0
+			next := func(w http.ResponseWriter, _ *http.Request) error {
+				effects++
+				time.Sleep(2 * time.Hour)
+				_, _ = io.WriteString(w, "ok")
+				return c.err
+			}
+			time.Sleep(23 * time.Hour)
+			go send(t, h, "k", next)
+			for _, after := range []time.Duration{time.Minute, time.Hour - time.Minute} { // while it runs, and just before keep has passed
+				time.Sleep(after)
+				if w, err := send(t, h, "k", next); w.Code != c.want || err != nil || effects != 1 {
+					t.Errorf("a repetition: %d, %v; %d effects", w.Code, err, effects)
+				}
+			}
+			time.Sleep(2 * time.Minute)
+			if _, _ = send(t, h, "k", next); effects != 2 {
+				t.Errorf("%d effects when keep has passed", effects)
+			}
+		})
+	}
+}
