@@ -17,6 +17,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -54,7 +55,7 @@ func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { retur
 // configure adds a handler of a prefix until the end of the test.
 func configure(t *testing.T, e *sharedEngine, prefix string) {
 	t.Helper()
-	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{Shared: e}}
+	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{Shared: e}, line: new(waitingpage.Line)}
 	s.derive()
 	registered.handlers.Store(s, true)
 	t.Cleanup(func() { registered.handlers.Delete(s) })

@@ -157,8 +157,8 @@ type Handler struct {
 	capacity     int             // how many may be inside; 0 is not known
 	limit        int             // how many may be inside, readers or others; 0 is no limit
 	site         site
-	line         waitingpage.Line // says when its queues open
-	before       context.Context  // of the configuration that was active when this one was loaded; nil if none was
+	line         *waitingpage.Line
+	before       context.Context // of the configuration that was active when this one was loaded; nil if none was
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }

@@ -70,7 +70,7 @@ func (k *KeepAlive) check() error {
 // that gets the waiting page does not, and neither does one that opens a WebSocket.
 func (s *Handler) streams(r *http.Request) bool {
 	if s.KeepAlive == nil || r.Method == http.MethodHead || r.Method == http.MethodConnect || !r.ProtoAtLeast(1, 1) ||
-		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.WaitingPage != nil && s.WaitingPage.page.Serves(r) {
+		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.line.Serves(r) {
 		return false
 	}
 	if waitingpage.Accepts(r.Header, eventstream.MediaType) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,38 +54,23 @@ func (p *WaitingPage) checkOpens() error {
 	return nil
 }
 
-// newLine is what the line says of its opening. Browsers send GET.
-func (s *Handler) newLine() waitingpage.Line {
-	line := waitingpage.Line{Rule: s.rule, Report: s.report}
-	if slices.Contains(s.SharedMethods, http.MethodGet) {
-		line.Rule = s.shared
-	}
-	if s.WaitingPage != nil && s.WaitingPage.Opens != "" {
-		line.At, _ = time.Parse(time.RFC3339, s.WaitingPage.Opens) // checkOpens has done that
-	}
-	return line
-}
-
 // opening is that of the line's queues, or nil if they are always open.
 func (s *Handler) opening() *waitingpage.Opening {
-	if s.line.At.IsZero() {
+	if s.line.Opens.IsZero() {
 		return nil
 	}
-	return registered.browsers.Opening(s.engine.Space, s.Prefix, &s.line)
+	return registered.browsers.Opening(s.Prefix, s.line)
 }
 
 // passOpening lets the line that follows one that ends decide when the queues open. Those who are
 // registered stay so.
 func (s *Handler) passOpening() {
-	follows := func(other *Handler) bool {
-		return other.ctx.Done() != s.ctx.Done() && s.sharesQueue(other) && !other.DryRun
-	}
 	var line *waitingpage.Line
-	for _, other := range registered.handlersWhere(follows) {
-		line = &other.line
+	for _, other := range s.followers() {
+		line = other.line
 	}
-	registered.browsers.MoveOpening(s.engine.Space, s.Prefix, line)
-	if count := s.registered(s.engine.Space); count > 0 && line == nil {
+	registered.browsers.MoveOpening(s.line.Space, s.Prefix, line)
+	if count := s.registered(s.line.Space); count > 0 && line == nil {
 		s.report.Logger.Warn("the new configuration does not have a queue for whose opening browsers wait; another engine, server, namespace, path or prefix is another queue; "+
 			"they wait until a configuration has this one", zap.String("path", s.engine.Path()), zap.String("prefix", s.Prefix), zap.Int("registered", count))
 	}
@@ -106,7 +90,7 @@ func (s *Handler) registered(space string) (count int) {
 func (p *passage) checkOpen(r *http.Request) error {
 	s := p.handler
 	opening := s.opening()
-	if opening == nil || p.visit != nil || s.WaitingPage.page.Serves(r) {
+	if opening == nil || p.visit != nil || s.line.Serves(r) {
 		return nil
 	}
 	opens, closed := opening.Closed()
@@ -143,8 +127,8 @@ func (s *Handler) chanceOf(r *http.Request) string {
 // opensText says what the setting is, for people. One moment is one text, in whatever zone it was
 // written.
 func (s *Handler) opensText() string {
-	if s.line.At.IsZero() {
+	if s.line.Opens.IsZero() {
 		return "no opens"
 	}
-	return strings.TrimSpace("opens " + s.line.At.UTC().Format(time.RFC3339Nano) + " " + s.WaitingPage.OpensBy)
+	return strings.TrimSpace("opens " + s.line.Opens.UTC().Format(time.RFC3339Nano) + " " + s.WaitingPage.OpensBy)
 }

@@ -128,7 +128,7 @@ func TestOpeningCrowd(t *testing.T) {
 		}
 	}
 	s.opensIn(2*time.Second, false)
-	opens := s.current.Load().line.At
+	opens := s.current.Load().line.Opens
 	for range pages {
 		none, _ := cookiejar.New(nil)
 		s.sends(none)

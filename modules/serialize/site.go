@@ -118,6 +118,13 @@ func (s *Handler) sharesQueue(other *Handler) bool {
 	return other.engine.Space == s.engine.Space && other.Prefix == s.Prefix
 }
 
+// followers are the lines of other configurations that have the queue of one that ends.
+func (s *Handler) followers() []*Handler {
+	return registered.handlersWhere(func(other *Handler) bool {
+		return other.ctx.Done() != s.ctx.Done() && s.sharesQueue(other) && !other.DryRun
+	})
+}
+
 func below(root, path string) bool {
 	relative, err := filepath.Rel(root, path)
 	return err == nil && relative != ".." && !strings.HasPrefix(relative, "../")

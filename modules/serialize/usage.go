@@ -53,9 +53,9 @@ func (s *knownPrefix) isUsed() bool {
 func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
 	counted := make(map[string]bool) // spaces
 	for _, h := range s.handlers() {
-		if space := h.engine.Space; h.line.At.After(now) && !counted[space] {
+		if space := h.line.Space; h.line.Opens.After(now) && !counted[space] {
 			counted[space] = true
-			opens, count = h.line.At, count+h.registered(space)
+			opens, count = h.line.Opens, count+h.registered(space)
 		}
 	}
 	return opens, count

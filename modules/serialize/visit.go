@@ -64,17 +64,13 @@ func (v *Visit) text() string {
 // passConcurrency gives the tickets of a line that ends the concurrency of the line that follows
 // it. A visit may go on for long, and others wait for its place.
 func (s *Handler) passConcurrency() {
-	if s.Visit == nil || s.DryRun {
-		return
-	}
-	follows := func(other *Handler) bool {
-		return other.engine.Shared == s.engine.Shared && other.Prefix == s.Prefix && other.Visit != nil && !other.DryRun
-	}
 	concurrency := 0
-	for _, other := range registered.handlersWhere(follows) {
-		concurrency = min(cmp.Or(concurrency, other.Concurrency), other.Concurrency)
+	for _, other := range s.followers() {
+		if other.line.Visits != nil {
+			concurrency = min(cmp.Or(concurrency, other.Concurrency), other.Concurrency)
+		}
 	}
-	if concurrency == 0 || concurrency == s.Concurrency {
+	if s.line.Visits == nil || concurrency == 0 || concurrency == s.Concurrency {
 		return
 	}
 	for _, state := range s.engine.Known(s.prefix.CanBe) {
@@ -82,23 +78,12 @@ func (s *Handler) passConcurrency() {
 	}
 }
 
-// visits are the settings for the tickets of browsers; nil without visits.
-func (s *Handler) visits() *waitingpage.Visits {
-	if s.Visit == nil || s.DryRun {
-		return nil
-	}
-	return &waitingpage.Visits{Idle: time.Duration(s.Visit.Idle), Longest: time.Duration(s.Visit.Longest)}
-}
-
 // joinVisit gives the request its part in the visit of its browser, if there is one: before its
 // body is read, since the visit must not end meanwhile. The caller must call leaveVisit.
 func (p *passage) joinVisit(w http.ResponseWriter, r *http.Request) (err error) {
-	s := p.handler
-	visits := s.visits()
-	if visits == nil {
-		return nil
+	if line := p.handler.line; line.Visits != nil {
+		p.visit, err = registered.browsers.Visit(w, r, line, p.about.Queue, p.revoke)
 	}
-	p.visit, err = registered.browsers.Visit(w, r, s.engine.Space, p.about.Queue, s.WaitingPage.page, visits, p.revoke)
 	return err
 }
 
@@ -150,11 +135,8 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := p.handler
 	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
-	n := &waitingpage.Navigation{
-		Arrival: p.arrival(r), About: &p.about, Report: s.report, Capacity: s.capacity, Page: s.WaitingPage.page,
-		Space: s.engine.Space, Acquire: s.waitingEngine, Visits: s.visits(),
-	}
-	if n.Opening = s.opening(); n.Opening != nil {
+	n := &waitingpage.Navigation{Line: s.line, Arrival: p.arrival(r), About: &p.about, Acquire: s.waitingEngine, Opening: s.opening()}
+	if n.Opening != nil {
 		n.Chance = s.chanceOf(r)
 	}
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), n)
@@ -170,9 +152,8 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 
 // isOfBrowser reports whether the request waits by the ticket of its browser.
 func (p *passage) isOfBrowser(r *http.Request) bool {
-	s := p.handler
-	return s.WaitingPage != nil &&
-		(s.WaitingPage.page.Serves(r) || s.visits() != nil && registered.browsers.Knows(r, s.engine.Space, p.about.Queue))
+	line := p.handler.line
+	return line.Serves(r) || line.Visits != nil && registered.browsers.Knows(r, line.Space, p.about.Queue)
 }
 
 // kept is how much is kept of the response. A visit's turn goes on, so nothing is gained by that.
@@ -191,7 +172,7 @@ const (
 
 // answering lets the answers of the next handlers end a visit, and keeps caches from them.
 func (p *passage) answering(next caddyhttp.Handler) caddyhttp.Handler {
-	if p.handler.visits() == nil {
+	if p.handler.line.Visits == nil {
 		return next
 	}
 	return caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {

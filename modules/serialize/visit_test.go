@@ -172,7 +172,7 @@ func TestProgramKeepsAPlace(t *testing.T) {
 	for _, accept := range []string{"application/json, text/plain, */*", "*/*", "application/json, text/javascript, */*; q=0.01"} {
 		r := httptest.NewRequest("GET", "/", nil)
 		r.Header.Set("Accept", accept)
-		if s.current.Load().WaitingPage.page.Serves(r) {
+		if s.current.Load().line.Serves(r) {
 			t.Errorf("a script with Accept %s takes a place", accept)
 		}
 	}

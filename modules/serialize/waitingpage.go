@@ -79,6 +79,23 @@ func (p *WaitingPage) provision(visits bool) (err error) {
 	return err
 }
 
+// newLine is what the line says of the browsers in its queues. They send GET.
+func (s *Handler) newLine() *waitingpage.Line {
+	line := &waitingpage.Line{Space: s.engine.Space, Report: s.report, Capacity: s.capacity, Rule: s.rule}
+	if slices.Contains(s.SharedMethods, http.MethodGet) {
+		line.Rule = s.shared
+	}
+	if s.WaitingPage == nil { // as in a dry run
+		return line
+	}
+	line.Page = s.WaitingPage.page
+	line.Opens, _ = time.Parse(time.RFC3339, s.WaitingPage.Opens) // checkOpens has done that
+	if s.Visit != nil {
+		line.Visits = &waitingpage.Visits{Idle: time.Duration(s.Visit.Idle), Longest: time.Duration(s.Visit.Longest)}
+	}
+	return line
+}
+
 var pageSubdirectives = directive.Table[*WaitingPage]{
 	directive.On("after", func(p *WaitingPage, d *caddyfile.Dispenser) error {
 		after, err := directive.Duration(d, 0)

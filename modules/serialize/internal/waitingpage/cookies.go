@@ -50,30 +50,17 @@ const (
 // many queues. Each contact begins the time anew.
 const leastCookieAge = 5 * time.Minute
 
-// setCookie names the ticket to its browser.
-func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request) {
-	if t.visits != nil {
-		sendCookie(w, r, cookieName(r, t.id), sign(newcomer+t.id), 0)
-		return
-	}
-	age := max(leastCookieAge, 2*t.hold) // of which the second hold is to learn that it is lost
-	if t.isRegistered() {
-		age = max(age, registeredHold)
-	}
-	sendCookie(w, r, cookieName(r, t.id), sign(t.id), age)
-}
-
-// renewCookie names the ticket again, unless the browser has a cookie that lasts.
-func (t *Ticket) renewCookie(w http.ResponseWriter, r *http.Request, k known) {
-	if t.visits == nil || k.id == "" {
-		t.setCookie(w, r)
-	}
-}
-
-// setVisitCookie tells a browser that it has a visit, unless its cookie says so already.
-func (t *Ticket) setVisitCookie(w http.ResponseWriter, r *http.Request, k known) {
-	if !k.visited {
-		sendCookie(w, r, cookieName(r, t.id), sign(visitor+t.id), 0)
+// setCookie names the ticket to its browser. Where turns are visits, the cookie lasts. So it is sent only to
+// a newcomer without one, and to a visitor whose cookie does not say that it has a visit.
+func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind string) {
+	if t.line.Visits == nil {
+		age := max(leastCookieAge, 2*t.hold()) // of which the second hold is to learn that it is lost
+		if t.isRegistered() {
+			age = max(age, registeredHold)
+		}
+		sendCookie(w, r, cookieName(r, t.id), sign(t.id), age)
+	} else if kind == newcomer && k.id == "" || kind == visitor && !k.visited {
+		sendCookie(w, r, cookieName(r, t.id), sign(kind+t.id), 0)
 	}
 }
 
@@ -162,7 +149,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 		}
 		id, kind := idOf(cookie)
 		t := b.ticketOf(id)
-		if t != nil && (t.space != space || t.about.Queue != queue) {
+		if t != nil && (t.line.Space != space || t.about.Queue != queue) {
 			t = nil
 		}
 		if t != nil {

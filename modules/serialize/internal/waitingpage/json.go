@@ -10,7 +10,7 @@ import (
 const jsonType = "application/json"
 
 // Serves reports whether a request gets the page while it waits, or its place as JSON.
-func (p *Page) Serves(r *http.Request) bool { return Serves(r) || p.isJSON(r) }
+func (l *Line) Serves(r *http.Request) bool { return l.Page != nil && (Serves(r) || l.Page.isJSON(r)) }
 
 // isJSON reports whether a request is from a program that asks for its place. Scripts of pages
 // accept more than JSON, unless somebody has written it so.
@@ -44,5 +44,5 @@ func (n *Navigation) sendPlace(w http.ResponseWriter, place Place) error {
 		return err
 	}
 	w.Header().Set("Retry-After", strconv.Itoa(place.refresh()))
-	return answer(w, n.Page.status, jsonType, text)
+	return answer(w, n.Line.Page.status, jsonType, text)
 }

@@ -21,21 +21,27 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
+// Line is what a line of the configuration says of the browsers in its queues.
+type Line struct {
+	Space    string // where the queues are kept
+	Page     *Page  // nil: browsers wait as all others do
+	Report   *telemetry.Reporter
+	Capacity int // how many may be inside; 0 is not known
+	Rule     serializer.Rule
+	Visits   *Visits   // nil unless turns are visits
+	Opens    time.Time // when places are given; zero: always
+}
+
 // Navigation is a browser's request at a queue, as its handler knows it.
 type Navigation struct {
 	serializer.Arrival
-	About    *telemetry.Request
-	Report   *telemetry.Reporter
-	Capacity int // how many may be inside; 0 is not known
-	Page     *Page
-	Space    string                 // where the queue is kept
-	Acquire  func() (Engine, error) // for a ticket
-
-	Visits  *Visits  // nil unless turns are visits
-	Opening *Opening // nil if places are always given
-	Chance  string   // whose chance the browser has at the opening; empty: its own
-	shown   bool     // the browser shows the answer
-	Part    *Part    // the result of [Book.Wait] if the request has a part in a visit
+	Line    *Line
+	About   *telemetry.Request
+	Acquire func() (Engine, error) // for a ticket
+	Opening *Opening               // of the queue, or nil
+	Chance  string                 // whose chance the browser has at the opening; empty: its own
+	shown   bool                   // the browser shows the answer
+	Part    *Part                  // the result of [Book.Wait] if the request has a part in a visit
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site
@@ -99,21 +105,21 @@ var ErrAnswered = errors.New("the browser waits with the page")
 // [ErrAnswered]. Where turns are visits, other requests of a known browser wait, too, until its
 // turn comes. If they get a Part in its visit, nothing is to be released.
 func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engine, serializer.Turn, error) {
-	k := b.find(r, n.Space, n.Queue)
+	k := b.find(r, n.Line.Space, n.Queue)
 	t := k.ticket
 	_, closed := n.Opening.Closed()
 	if r.Header.Get(askHeader) != "" {
 		// No cookie ends here: without any, the next navigation would seem to refuse cookies.
 		return nil, nil, answerPlace(w, r, k)
 	}
-	n.shown = n.Visits == nil || n.Page.Serves(r)
+	n.shown = n.Line.Visits == nil || n.Line.Serves(r)
 	patience := n.patience(r, k)
 	turn, err := t.claim(n)
 	lost := errors.Is(err, errAway)
 	switch {
 	case lost || errors.Is(err, errNone):
 		id := k.id
-		if n.Visits == nil && !closed {
+		if n.Line.Visits == nil && !closed {
 			id = "" // see Book
 		}
 		if t, err = b.join(r.Context(), n, id, lost || id != ""); err != nil {
@@ -131,8 +137,8 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engi
 	b.endCookies(w, r)
 	switch {
 	case n.Part != nil:
-		t.setVisitCookie(w, r, k)
-	case err == nil && n.Visits != nil:
+		t.setCookie(w, r, k, visitor)
+	case err == nil && n.Line.Visits != nil:
 		return t.firstTurn(w, r, n, turn)
 	case errors.Is(err, errWaiting) && !n.shown: // its client has hung up
 		return nil, nil, &serializer.Refused{Reason: serializer.ReasonGone, Queue: n.Queue, Err: context.Cause(r.Context())}
@@ -152,18 +158,18 @@ func (n *Navigation) patience(r *http.Request, k known) time.Duration {
 	switch {
 	case !n.shown:
 		return forEver
-	case n.Visits != nil && k.id == "" || n.Page.isJSON(r):
+	case n.Line.Visits != nil && k.id == "" || n.Line.Page.isJSON(r):
 		return 0
 	}
-	return n.Page.after
+	return n.Line.Page.after
 }
 
 // firstTurn lets a browser without a cookie have a turn of one request, and sends it one. While
 // more than half of the places are taken, it gets the page first: programs without cookies
 // then hold nothing.
 func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation, turn serializer.Turn) (Engine, serializer.Turn, error) {
-	if 2*turn.Position() <= n.Capacity {
-		t.setCookie(w, r)
+	if 2*turn.Position() <= n.Line.Capacity {
+		t.setCookie(w, r, known{}, newcomer)
 		return t.engine, turn, nil
 	}
 	turn.Leave()
@@ -219,7 +225,7 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 		text = []byte(`{"turn":true}`)
 	default:
 		text, _ = json.Marshal(t.Place())
-		t.renewCookie(w, r, k)
+		t.setCookie(w, r, k, newcomer)
 	}
 	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
@@ -227,13 +233,13 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 
 // send answers with the page, or a program with its place.
 func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k known, place Place, lost bool) error {
-	t.renewCookie(w, r, k)
-	if n.Page.isJSON(r) {
+	t.setCookie(w, r, k, newcomer)
+	if n.Line.Page.isJSON(r) {
 		return n.sendPlace(w, place)
 	}
 	data := Data{Place: place, Lost: lost, Refresh: place.refresh()}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
-	text, err := n.Page.render(data)
+	text, err := n.Line.Page.render(data)
 	if err != nil {
 		return err
 	}
@@ -243,7 +249,7 @@ func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k k
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
 	h.Set("Retry-After", strconv.Itoa(data.Refresh))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
-	return answer(w, n.Page.status, htmlType+"; charset=utf-8", text)
+	return answer(w, n.Line.Page.status, htmlType+"; charset=utf-8", text)
 }
 
 // answer sends a text that nobody may keep, and returns ErrAnswered.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -31,13 +30,6 @@ type Opening struct {
 	timer  *time.Timer                          // nil while nobody is registered
 }
 
-// Line is what a line of the configuration says of the opening of its queues.
-type Line struct {
-	At     time.Time       // zero: they are open
-	Rule   serializer.Rule // of browsers
-	Report *telemetry.Reporter
-}
-
 // registration is what a ticket needs to join its queue later.
 type registration struct {
 	serializer.Arrival
@@ -58,10 +50,10 @@ const (
 type openingKey struct{ space, prefix string }
 
 // Opening is that of a prefix. The line of the first request counts, until MoveOpening.
-func (b *Book) Opening(space, prefix string, line *Line) *Opening {
-	found, ok := b.openings.Load(openingKey{space, prefix})
+func (b *Book) Opening(prefix string, line *Line) *Opening {
+	found, ok := b.openings.Load(openingKey{line.Space, prefix})
 	if !ok {
-		found, _ = b.openings.LoadOrStore(openingKey{space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*registration)})
+		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*registration)})
 	}
 	o := found.(*Opening)
 	o.mu.Lock()
@@ -185,7 +177,7 @@ func (o *Opening) nextLookLocked() time.Duration {
 	if o.line == nil {
 		return openingCheck
 	}
-	return min(time.Until(o.line.At), openingCheck)
+	return min(time.Until(o.line.Opens), openingCheck)
 }
 
 // forget takes a ticket out of its list, unless it has been drawn.
@@ -210,7 +202,7 @@ func (o *Opening) momentLocked() time.Time {
 	if o.line == nil {
 		return time.Time{}
 	}
-	return o.line.At
+	return o.line.Opens
 }
 
 // nextAsk is after how long a browser comes again, if so much time is left: after a tenth of it, and
@@ -240,9 +232,6 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 }
 
 func (t *Ticket) isRegistered() bool {
-	if t.opening == nil {
-		return false
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.state == registered
@@ -293,9 +282,6 @@ func (t *Ticket) leaveListLocked() {
 
 // number is the ticket's one in the list for the draw, or 0.
 func (t *Ticket) number() int {
-	if t.opening == nil {
-		return 0
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.listed

@@ -26,7 +26,7 @@ import (
 // opensIn is a line of the test's queue that opens after a time, and what it logs.
 func (q *queue) opensIn(left time.Duration) (*Line, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
-	return &Line{At: time.Now().Add(left), Report: &telemetry.Reporter{Counters: q.report.Counters, Logger: zap.New(core)}}, logs
+	return &Line{Opens: time.Now().Add(left), Report: &telemetry.Reporter{Counters: q.report.Counters, Logger: zap.New(core)}}, logs
 }
 
 // registers lets a browser come before the opening. The chance is whose it has; empty is its own.
@@ -94,7 +94,7 @@ func TestOpeningDraws(t *testing.T) {
 	const each = 20
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		line, logs := q.opensIn(8 * time.Second)
-		o := q.Opening("", "a", line)
+		o := q.Opening("a", line)
 		kinds, tickets := make(map[string]string), make(map[string]*Ticket)
 		for _, kind := range []struct {
 			name, chance string
@@ -191,7 +191,7 @@ func TestOpeningMoves(t *testing.T) {
 			inQueue(t, func(q *queue, inside serializer.Turn) {
 				line, _ := q.opensIn(time.Minute)
 				begun, want := time.Now(), time.Minute
-				mine := q.registers(q.Opening("", "a", line), "", true)
+				mine := q.registers(q.Opening("a", line), "", true)
 				for _, move := range moves {
 					time.Sleep(move.after)
 					next, _ := q.opensIn(move.left)
@@ -221,7 +221,7 @@ func TestOpeningMoves(t *testing.T) {
 func TestRegisteredBrowserStaysAway(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		line, _ := q.opensIn(time.Hour)
-		o := q.Opening("", "a", line)
+		o := q.Opening("a", line)
 		q.registers(o, "", false)
 		q.registers(o, "", true)
 		here := q.registers(o, "", true)
@@ -233,7 +233,7 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 			q.want(here, errWaiting)
 		}
 		place := here.Place()
-		if !place.Opens.Equal(line.At) || place.Number != 0 || place.next < 4*time.Minute || place.Ask == 0 {
+		if !place.Opens.Equal(line.Opens) || place.Number != 0 || place.next < 4*time.Minute || place.Ask == 0 {
 			q.Errorf("place %+v", place)
 		}
 		q.MoveOpening("", "a", new(Line{Report: q.report}))
@@ -253,7 +253,7 @@ func TestRegisteredBrowsersAreCounted(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		line, _ := q.opensIn(time.Minute)
 		n := q.navigation(new(request))
-		n.Opening, n.MaxWaiting = q.Opening("", "a", line), 2
+		n.Opening, n.MaxWaiting = q.Opening("a", line), 2
 		for i, want := range []serializer.Reason{"", "", serializer.ReasonFull} {
 			mine, err := q.join(q.Context(), n, "", true)
 			if reason := serializer.ReasonOf(err); err != nil && reason != want || err == nil && want != "" {
@@ -280,7 +280,7 @@ func TestReplayedCookieProvesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := q.navigation(new(request))
-		n.Opening, n.Page = q.Opening("", "a", line), page
+		n.Opening, n.Line.Page = q.Opening("a", line), page
 		id := n.newID()
 		for range 5 {
 			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)

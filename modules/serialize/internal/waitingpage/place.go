@@ -65,7 +65,7 @@ func (t *Ticket) Place() Place {
 			now := *place
 			now.Listed = t.number()
 			if !now.Paused {
-				now.Wait = t.report.Guess(t.about.Queue, now.Number, t.capacity, time.Since(now.since))
+				now.Wait = t.line.Report.Guess(t.about.Queue, now.Number, t.line.Capacity, time.Since(now.since))
 			}
 			return now
 		}

@@ -21,15 +21,11 @@ import (
 // waiting, offered, then claimed, or visiting and over, or over at once. [absences] says for how
 // long an offered turn waits for its browser.
 type Ticket struct {
-	visits   *Visits // or nil
-	space    string  // where its queue is kept
-	hold     time.Duration
-	id       string // in the cookie
-	book     *Book
-	engine   Engine
-	report   *telemetry.Reporter
-	capacity int      // how many may be inside; 0 is not known
-	opening  *Opening // of its queue, or nil
+	line    *Line  // for which it was taken
+	id      string // in the cookie
+	book    *Book
+	engine  Engine
+	opening *Opening // of its queue, or nil
 
 	about    telemetry.Request // the first one of the browser; mu guards what changes of it
 	decision chan struct{}     // closed when it does not wait any more
@@ -99,8 +95,8 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 		return nil, err
 	}
 	t := &Ticket{
-		rule: n.Rule, visits: n.Visits, space: n.Space, hold: max(n.Page.hold, leastHold), id: cmp.Or(id, n.newID()), book: b, engine: engine,
-		report: n.Report, capacity: n.Capacity, opening: n.Opening, decision: make(chan struct{}), here: 1, seen: time.Now(),
+		line: n.Line, rule: n.Rule, id: cmp.Or(id, n.newID()), book: b, engine: engine, opening: n.Opening,
+		decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Entry: n.About.Entry, Described: n.Requester.Request()},
 	}
 	t.proven.Store(proven)
@@ -135,7 +131,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 func (t *Ticket) joinLocked(ctx context.Context, a serializer.Arrival) {
 	a.Requester, a.Revoke = t, t.revoke
 	t.state = waiting
-	t.report.Waits(ctx, &t.about)
+	t.line.Report.Waits(ctx, &t.about)
 	t.wait = t.engine.Places().Join(a, t.decided)
 }
 
@@ -196,7 +192,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state > registered && n.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
+	if t.state > registered && n.Line.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
 		return nil, errNone
 	}
 	t.arriveLocked()
@@ -209,19 +205,19 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		t.state = claimed
 		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
-		t.report.Waited(&t.about, nil)
+		t.line.Report.Waited(&t.about, nil)
 		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 		n.About.Late = t.about.Since.Sub(t.came)
-		if n.Visits != nil && t.proven.Load() {
+		if n.Line.Visits != nil && t.proven.Load() {
 			n.Part = t.beginLocked(n)
 			return t.turn, nil
 		}
 		t.claimer = &n.Arrival
 	case visiting:
-		if n.Part = t.partLocked(n.Visits, n.Revoke); n.Part == nil {
+		if n.Part = t.partLocked(n.Line.Visits, n.Revoke); n.Part == nil {
 			return nil, errNone
 		}
-		n.Part.enterLocked()
+		n.Part.inside = true
 		n.About.Since = time.Now()
 		return t.turn, nil
 	case claimed:
@@ -287,6 +283,9 @@ func (t *Ticket) scheduleLocked() {
 	}
 }
 
+// hold is for how long the place of an absent browser is kept.
+func (t *Ticket) hold() time.Duration { return max(t.line.Page.hold, leastHold) }
+
 // deadlineLocked is when the ticket is given up, or forgotten if it is over.
 func (t *Ticket) deadlineLocked() time.Time {
 	proven := t.proven.Load()
@@ -296,11 +295,11 @@ func (t *Ticket) deadlineLocked() time.Time {
 	case t.state == offered:
 		return absenceEnd(t.came, t.seen.Add(t.gap+t.gap/4), t.left) // no network is always as fast
 	case !proven:
-		return t.seen.Add(min(proofTime, t.hold))
+		return t.seen.Add(min(proofTime, t.hold()))
 	case t.state == registered:
-		return t.seen.Add(max(registeredHold, t.hold))
+		return t.seen.Add(max(registeredHold, t.hold()))
 	}
-	return t.seen.Add(t.hold)
+	return t.seen.Add(t.hold())
 }
 
 // expire gives the ticket up, or forgets it, unless the browser is or was here meanwhile.
@@ -337,7 +336,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.turn = turn
 	if turn != nil {
 		absences := &t.engine.Places().absences
-		t.long = t.visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.capacity)
+		t.long = t.line.Visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.line.Capacity)
 		t.state, t.came, t.left = offered, time.Now(), absences.left(t.about.Queue, t.about.Described.ClientIP, t.allowanceLocked())
 	}
 	if err = cmp.Or(t.err, err); err != nil {
@@ -369,7 +368,7 @@ func (t *Ticket) revoke(cause error) {
 // endLocked ends a ticket that nobody has claimed.
 func (t *Ticket) endLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.report.Absent(t.came)
+		t.line.Report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
 			part := time.Since(t.came).Seconds() / t.allowanceLocked().Seconds()
 			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
@@ -378,7 +377,7 @@ func (t *Ticket) endLocked(why error) {
 	t.endOfferLocked()
 	t.state, t.err, t.refusal, t.seen = over, why, why, time.Now()
 	t.scheduleLocked()
-	t.report.Waited(&t.about, why)
+	t.line.Report.Waited(&t.about, why)
 	turn := t.turn
 	go func() { // without the lock
 		if turn != nil {

@@ -64,7 +64,7 @@ func (r *request) Request() serializer.Request {
 func (q *queue) navigation(r *request) *Navigation {
 	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
-		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Report: q.report, Page: &Page{hold: hold}, shown: true,
+		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Line: &Line{Report: q.report, Page: &Page{hold: hold}}, shown: true,
 		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
 	}
 }

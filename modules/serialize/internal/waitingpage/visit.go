@@ -1,6 +1,7 @@
 package waitingpage
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -27,10 +28,8 @@ type visit struct {
 	Visits      // of the line to which the latest request came
 	began, last time.Time
 	parts       []*Part       // the requests under way; nil if there are none
-	inside      int           // of these: past their bodies, so the turn must not end
 	requests    int           // that there have been
 	stay        time.Duration // in place of Idle, once; 0 is none
-	leaving     bool          // it ends with the requests under way
 	revoked     error         // why the turn was taken back, or nil
 	left        sync.Once
 }
@@ -39,7 +38,7 @@ type visit struct {
 type Part struct {
 	ticket *Ticket
 	revoke func(cause error)
-	inside bool
+	inside bool // past its body, so the turn must not end
 }
 
 var errVisitEnded = errors.New("the visit has ended before this request: nothing was sent; open the site again")
@@ -52,26 +51,25 @@ func visitEnded(queue string) error {
 
 // newID is an id for a ticket.
 func (n *Navigation) newID() string {
-	if n.Visits == nil && n.Opening == nil {
+	if n.Line.Visits == nil && n.Opening == nil {
 		return rand.Text()
 	}
-	return queueMark(n.Space, n.Queue) + rand.Text()
+	return queueMark(n.Line.Space, n.Queue) + rand.Text()
 }
 
 // Visit returns a request's part in the visit of its browser. It is nil if the browser has
 // none. Then the error is a refusal if it had one, and the request is no navigation.
-// The page says which requests are navigations.
 // Revoke is called when the visit is taken back, as [serializer.Arrival.Revoke].
-func (b *Book) Visit(w http.ResponseWriter, r *http.Request, space, queue string, page *Page, visits *Visits, revoke func(error)) (*Part, error) {
-	k := b.find(r, space, queue)
+func (b *Book) Visit(w http.ResponseWriter, r *http.Request, line *Line, queue string, revoke func(error)) (*Part, error) {
+	k := b.find(r, line.Space, queue)
 	if r.Header.Get(askHeader) != "" {
 		return nil, nil
 	}
-	if p := k.ticket.part(visits, revoke); p != nil {
-		k.ticket.setVisitCookie(w, r, k)
+	if p := k.ticket.part(line.Visits, revoke); p != nil {
+		k.ticket.setCookie(w, r, k, visitor)
 		return p, nil
 	}
-	if k.visited && !page.Serves(r) {
+	if k.visited && !line.Serves(r) {
 		return nil, visitEnded(queue)
 	}
 	return nil, nil
@@ -95,9 +93,9 @@ func (t *Ticket) beginLocked(n *Navigation) *Part {
 	t.place.Store(nil)
 	t.visit = &visit{began: now}
 	t.about.Late = t.about.Since.Sub(t.came)
-	t.report.Entered(&t.about)
-	p := t.addLocked(n.Visits, n.Revoke)
-	p.enterLocked()
+	t.line.Report.Entered(&t.about)
+	p := t.addLocked(n.Line.Visits, n.Revoke)
+	p.inside = true
 	return p
 }
 
@@ -120,8 +118,8 @@ func (t *Ticket) partLocked(visits *Visits, revoke func(error)) *Part {
 	if visits == nil {
 		visits = &v.Visits
 	}
-	if v.leaving || v.isPast(visits.Longest) || len(v.parts) == 0 && !t.turn.Reenter() {
-		t.book.remove(t)
+	if v.isPast(visits.Longest) || len(v.parts) == 0 && !t.turn.Reenter() {
+		t.closeLocked()
 		return nil
 	}
 	if len(v.parts) == 0 {
@@ -139,6 +137,17 @@ func (t *Ticket) addLocked(visits *Visits, revoke func(error)) *Part {
 	return p
 }
 
+// closeLocked lets no more requests take part in the visit.
+func (t *Ticket) closeLocked() {
+	t.state = over
+	t.book.remove(t)
+}
+
+// isInUse reports whether a request is inside by the turn.
+func (v *visit) isInUse() bool {
+	return slices.ContainsFunc(v.parts, func(p *Part) bool { return p.inside })
+}
+
 // isPast reports whether the visit has lasted for as long as it may.
 func (v *visit) isPast(longest time.Duration) bool {
 	return longest > 0 && time.Since(v.began) >= longest
@@ -153,13 +162,8 @@ func (p *Part) Enter() (serializer.Turn, error) {
 	if cause := t.visit.revoked; cause != nil {
 		return nil, &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Token: t.turn.Token(), Err: cause}
 	}
-	p.enterLocked()
-	return t.turn, nil
-}
-
-func (p *Part) enterLocked() {
 	p.inside = true
-	p.ticket.visit.inside++
+	return t.turn, nil
 }
 
 // LeaveAfter ends the visit with the requests that are under way.
@@ -167,8 +171,7 @@ func (p *Part) LeaveAfter() {
 	t := p.ticket
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.visit.leaving = true
-	t.book.remove(t)
+	t.closeLocked()
 }
 
 // Stay lets the visit last for a time without requests, once.
@@ -198,18 +201,14 @@ func (p *Part) leave() bool {
 	if v.parts = slices.Delete(v.parts, i, i+1); len(v.parts) == 0 {
 		v.parts = nil
 	}
-	if p.inside {
-		v.inside--
-	}
 	v.last = time.Now()
 	switch {
 	case v.revoked != nil:
-		return v.inside == 0
+		return !v.isInUse()
 	case len(v.parts) > 0:
 		return false
-	case v.leaving || v.isPast(v.Longest):
-		t.state = over
-		t.book.remove(t)
+	case t.state == over, v.isPast(v.Longest):
+		t.closeLocked()
 		return true
 	}
 	t.turn.LeaveAt(v.endLocked(), t.endVisit)
@@ -218,11 +217,7 @@ func (p *Part) leave() bool {
 
 // endLocked is when the visit ends if nothing comes.
 func (v *visit) endLocked() time.Time {
-	idle := v.Idle
-	if v.stay > 0 {
-		idle = v.stay
-	}
-	end := v.last.Add(idle)
+	end := v.last.Add(cmp.Or(v.stay, v.Idle))
 	if last := v.began.Add(v.Longest); v.Longest > 0 && last.Before(end) {
 		return last
 	}
@@ -232,8 +227,7 @@ func (v *visit) endLocked() time.Time {
 // endVisit runs when the turn has ended that no request was left to use.
 func (t *Ticket) endVisit() {
 	t.mu.Lock()
-	t.state = over
-	t.book.remove(t)
+	t.closeLocked()
 	t.mu.Unlock()
 	t.leaveVisit()
 }
@@ -242,10 +236,9 @@ func (t *Ticket) endVisit() {
 // and keep the turn until they have left.
 func (t *Ticket) revokeVisit(cause error) {
 	t.mu.Lock()
-	t.state = over
-	t.book.remove(t)
+	t.closeLocked()
 	t.visit.revoked = cause
-	cancelled, ends := slices.Clone(t.visit.parts), t.visit.inside == 0
+	cancelled, ends := slices.Clone(t.visit.parts), !t.visit.isInUse()
 	t.mu.Unlock()
 	for _, p := range cancelled {
 		p.revoke(cause)
@@ -259,7 +252,7 @@ func (t *Ticket) revokeVisit(cause error) {
 func (t *Ticket) leaveVisit() {
 	t.visit.left.Do(func() {
 		t.turn.Leave()
-		t.report.Ended(&t.about)
+		t.line.Report.Ended(&t.about)
 		t.engine.Release()
 	})
 }

@@ -21,7 +21,7 @@ var visits = Visits{Idle: time.Minute, Longest: time.Hour}
 // visitOf is what a browser asks of a queue whose turns are visits.
 func (q *queue) visitOf(r *request) *Navigation {
 	n := q.navigation(r)
-	n.Visits, n.Capacity = &visits, 1
+	n.Line.Visits, n.Line.Capacity = &visits, 1
 	return n
 }
 
@@ -232,7 +232,7 @@ func TestTurnOfAVisitWaits(t *testing.T) {
 		inQueue(t, func(q *queue, inside serializer.Turn) {
 			for i, want := range want {
 				n := q.visitOf(new(request))
-				n.Capacity, n.Page = capacity, &Page{hold: 5 * time.Minute}
+				n.Line.Capacity, n.Line.Page = capacity, &Page{hold: 5 * time.Minute}
 				mine, err := q.join(q.Context(), n, "", true)
 				if err != nil {
 					q.Fatal(err)
@@ -271,7 +271,7 @@ func TestCookieOfAnEndedVisit(t *testing.T) {
 			r.AddCookie(&http.Cookie{Name: cookieName(r, id), Value: value})
 			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
 			TakeCookies(r, r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any))
-			return q.Visit(w, r, "", "a", new(Page), &visits, func(error) {})
+			return q.Visit(w, r, &Line{Page: new(Page), Visits: &visits}, "a", func(error) {})
 		}
 		for _, test := range []struct {
 			method, value string
