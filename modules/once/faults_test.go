@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 	}
 	first := send()
 	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
-	if err := c.Load("text/caddyfile", strings.ReplaceAll(c.caddyfile, "scope none", "scope none\nkeep 3d")); err != nil {
+	if err := c.Load("text/caddyfile", strings.ReplaceAll(c.settings.Caddyfile, "scope none", "scope none\nkeep 3d")); err != nil {
 		t.Fatal(err)
 	}
 	testcaddy.AwaitOneListener(t, c.addr)
@@ -112,7 +112,7 @@ func TestFaultyStorage(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
 			site := newSite(t, "once {\nscope none\n}\nreverse_proxy "+s.addr)
-			folder := filepath.Join(site.home, "caddy", "orderly")
+			folder := filepath.Join(site.settings.Home, "caddy", "orderly")
 			fault := func() {
 				_ = os.Rename(folder, folder+".away")
 				if err := c.fault(folder); err != nil {
@@ -161,7 +161,7 @@ func TestLoadErrors(t *testing.T) {
 		{"scope none", ""},
 	} {
 		file := filepath.Join(testcaddy.TempDir(t), "Caddyfile")
-		testcaddy.WriteFile(t, file, ":"+port(t)+" {\nroute {\nonce {\n"+c.options+"\n}\n}\n}\n")
+		testcaddy.WriteFile(t, file, ":"+port(testprocess.FreeAddr(t))+" {\nroute {\nonce {\n"+c.options+"\n}\n}\n}\n")
 		_, errs, code := testcaddy.Output(t, "validate", "--config", file)
 		says, atLine := strings.CutPrefix(c.says, "line 5: ")
 		errs = strings.ReplaceAll(errs, `\"`, `"`) // in the log
@@ -171,14 +171,9 @@ func TestLoadErrors(t *testing.T) {
 	}
 	for _, engine := range []string{"file", "memory"} {
 		file := filepath.Join(testcaddy.TempDir(t), "Caddyfile")
-		testcaddy.WriteFile(t, file, "{\nstorage other\n}\n:"+port(t)+" {\nonce {\nscope none\nengine "+engine+"\n}\n}\n")
+		testcaddy.WriteFile(t, file, "{\nstorage other\n}\n:"+port(testprocess.FreeAddr(t))+" {\nonce {\nscope none\nengine "+engine+"\n}\n}\n")
 		if _, errs, code := testcaddy.Output(t, "validate", "--config", file); code == 0 || !strings.Contains(errs, "expected one of several machines, such as etcd, redis or postgres") {
 			t.Errorf("engine %s with another storage than files: %d %s", engine, code, errs)
 		}
 	}
-}
-
-func port(t *testing.T) string {
-	_, port, _ := strings.Cut(testprocess.FreeAddr(t), ":")
-	return port
 }

@@ -121,33 +121,35 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // site is a Caddy with a site.
 type site struct {
 	*testcaddy.Server
-	t               *testing.T
-	url, addr, home string
-	caddyfile       string
+	t         *testing.T
+	url, addr string
+	settings  testcaddy.Settings
 }
 
-// newSite starts a Caddy with a site that has these lines, and with these global options.
-func newSite(t *testing.T, lines string, options ...string) *site {
+// newSite starts a Caddy with a site that has these lines.
+func newSite(t *testing.T, lines string) *site {
 	t.Helper()
-	s := &site{t: t, addr: testprocess.FreeAddr(t), home: testcaddy.TempDir(t)}
+	s := &site{t: t, addr: testprocess.FreeAddr(t)}
 	s.url = "http://" + s.addr
-	testcaddy.WriteFile(t, filepath.Join(s.home, "index.php"), "")
-	_, port, _ := strings.Cut(s.addr, ":")
-	s.caddyfile = "{\nadmin " + testprocess.FreeAddr(t) + "\nmetrics\n" + strings.Join(options, "\n") + "\n}\nhttp://:" + port + " {\n" + lines + "\n}\n"
+	s.settings = testcaddy.Settings{
+		Caddyfile: "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://:" + port(s.addr) + " {\n" + lines + "\n}\n",
+		Admin:     testprocess.FreeAddr(t), Home: testcaddy.TempDir(t),
+	}
+	testcaddy.WriteFile(t, filepath.Join(s.settings.Home, "index.php"), "")
 	s.start()
 	return s
 }
 
+func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+
 func (s *site) start() {
-	_, admin, _ := strings.Cut(s.caddyfile, "admin ")
-	admin, _, _ = strings.Cut(admin, "\n")
-	s.Server = testcaddy.Launch(s.t, testcaddy.Settings{Caddyfile: s.caddyfile, Admin: admin, Home: s.home})
+	s.Server = testcaddy.Launch(s.t, s.settings)
 	s.AwaitLoaded()
 }
 
 // records are the files of the records.
 func (s *site) records() []string {
-	files, _ := filepath.Glob(filepath.Join(s.home, "caddy", "orderly", "once", "*", "*"))
+	files, _ := filepath.Glob(filepath.Join(s.settings.Home, "caddy", "orderly", "once", "*", "*"))
 	return files
 }
 
