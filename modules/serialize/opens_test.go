@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -168,31 +167,5 @@ func TestOpeningCrowd(t *testing.T) {
 		if seen[i+1] != 1 || drawn[i/2] != 1 {
 			t.Fatalf("place %d was given to %d pages, and user %d has %d in front", i+1, seen[i+1], i/2, drawn[i/2])
 		}
-	}
-}
-
-// A load refuses a moment that is none, and lines of one queue that differ in it.
-func TestOpensIsRefused(t *testing.T) {
-	page := func(text string) string { return `"waiting_page": {` + text + `}` }
-	for settings, says := range map[string]string{
-		page(`"opens": "tomorrow"`):                                                         `opens "tomorrow": expected a moment as in RFC 3339`,
-		page(`"opens_by": "{http.vars.client_ip}"`):                                         "opens_by: expected opens, too",
-		page(`"opens": "2026-11-27T10:00:00Z", "opens_by": "all"`):                          `opens_by "all": expected a text with a placeholder`,
-		page(`"opens": "2026-11-27T10:00:00Z"`):                                             "",
-		`"prefix": "opens_"`:                                                                `opens: two lines of queue "opens_" differ`,
-		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z"`):                    "",
-		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T11:00:00+01:00"`):               "", // Bug: the moment in another zone was refused
-		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00.5Z"`):                  `opens: two lines of queue "opens_" differ`,
-		`"prefix": "opens_", ` + page(`"opens": "2026-11-27T10:00:00Z", "opens_by": "{u}"`): `opens: two lines of queue "opens_" differ`,
-	} {
-		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-		first := &Handler{Prefix: "opens_", Path: t.TempDir(), WaitingPage: &WaitingPage{Opens: "2026-11-27T10:00:00Z"}, EngineRaw: []byte(`{"engine": "memory"}`)}
-		s := &Handler{Path: first.Path}
-		err := errors.Join(first.Provision(ctx), json.Unmarshal([]byte(`{"engine": {"engine": "memory"}, `+settings+"}"), s), s.Provision(ctx))
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("%s: %v; expected %s", settings, err, says)
-		}
-		_, _ = s.Cleanup(), first.Cleanup()
-		cancel()
 	}
 }

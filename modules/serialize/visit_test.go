@@ -279,25 +279,35 @@ func TestVisitsAreSmall(t *testing.T) {
 	}
 }
 
-// A load refuses what does not go with visits.
-func TestVisitIsRefused(t *testing.T) {
-	page := `"waiting_page": {}, "engine": {"engine": "memory"}, `
+// A load refuses what is no opening or does not go with visits, and lines of one queue that differ in these.
+func TestVisitsAndOpeningsAreRefused(t *testing.T) {
+	page := func(opens string) string { return `"waiting_page": {` + opens + `}, ` }
+	const opens, visit, same = `"opens": "2026-11-27T10:00:00Z"`, `"visit": {"idle": "5m", "longest": "30m"}, `, `"prefix": "first_", `
 	for settings, says := range map[string]string{
-		`"visit": {"idle": "5m"}`:                                                     "visit: browsers need the page while they wait; expected waiting_page, too",
-		page + `"visit": {"idle": "5m"}, "hold_at_least": "6s"`:                       "visit: it cannot be combined with hold_at_least; expected one of the two",
-		page + `"visit": {"idle": "5m"}, "hold_timeout": "6s"`:                        "visit: it cannot be combined with hold_timeout; expected one of the two",
-		page + `"visit": {"idle": "5m"}, "shared_methods": ["GET"]`:                   "visit: it cannot be combined with shared_methods; expected one of the two",
-		page + `"visit": {"longest": "30m"}`:                                          "visit 0s: expected a duration of 1ms or more",
-		page + `"visit": {"idle": 5}`:                                                 `write a text such as "30s"`,
-		page + `"prefix": "differs_", "visit": {"idle": "5m"}`:                        "visit: two lines of queue \"differs_\" differ",
-		page + `"prefix": "differs_", "visit": {"idle": "5m", "longest": "30m"}`:      "",
-		page + `"prefix": "differs_other_", "visit": {"idle": "5m"}, "dry_run": true`: "",
+		page(`"opens": "tomorrow"`):                                       `opens "tomorrow": expected a moment as in RFC 3339`,
+		page(`"opens_by": "{http.vars.client_ip}"`):                       "opens_by: expected opens, too",
+		page(opens + `, "opens_by": "all"`):                               `opens_by "all": expected a text with a placeholder`,
+		page(opens):                                                       "",
+		visit:                                                             "visit: browsers need the page while they wait; expected waiting_page, too",
+		visit + page("") + `"hold_at_least": "6s", `:                      "visit: it cannot be combined with hold_at_least; expected one of the two",
+		visit + page("") + `"hold_timeout": "6s", `:                       "visit: it cannot be combined with hold_timeout; expected one of the two",
+		visit + page("") + `"shared_methods": ["GET"], `:                  "visit: it cannot be combined with shared_methods; expected one of the two",
+		page("") + `"visit": {"longest": "30m"}, `:                        "visit 0s: expected a duration of 1ms or more",
+		page("") + `"visit": {"idle": 5}, `:                               `write a text such as "30s"`,
+		same + visit + page(opens):                                        "",
+		same + page(opens):                                                `visit: two lines of queue "first_" differ`,
+		same + `"visit": {"idle": "5m"}, ` + page(opens):                  `visit: two lines of queue "first_" differ`,
+		same + visit + page(""):                                           `opens: two lines of queue "first_" differ`,
+		same + visit + page(`"opens": "2026-11-27T11:00:00+01:00"`):       "", // Bug: the moment in another zone was refused
+		same + visit + page(`"opens": "2026-11-27T10:00:00.5Z"`):          `opens: two lines of queue "first_" differ`,
+		same + visit + page(opens+`, "opens_by": "{u}"`):                  `opens: two lines of queue "first_" differ`,
+		`"prefix": "first_of_all_", "dry_run": true, ` + visit + page(""): "",
+		same + `"dry_run": true, `:                                        "",
 	} {
 		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-		first := &Handler{Prefix: "differs_", Path: t.TempDir(), Visit: &Visit{Idle: caddy.Duration(5 * time.Minute), Longest: caddy.Duration(30 * time.Minute)},
-			WaitingPage: new(WaitingPage), EngineRaw: []byte(`{"engine": "memory"}`)}
-		s := &Handler{Path: first.Path}
-		err := errors.Join(first.Provision(ctx), json.Unmarshal([]byte("{"+settings+"}"), s), s.Provision(ctx))
+		first, s, rest := new(Handler), new(Handler), `"engine": {"engine": "memory"}}`
+		err := errors.Join(json.Unmarshal([]byte("{"+same+visit+page(opens)+rest), first), first.Provision(ctx),
+			json.Unmarshal([]byte("{"+settings+rest), s), s.Provision(ctx))
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v; expected %s", settings, err, says)
 		}

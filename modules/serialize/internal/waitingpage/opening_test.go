@@ -34,13 +34,7 @@ func (q *queue) registers(o *Opening, chance string, proven bool) *Ticket {
 	q.Helper()
 	n := q.navigation(new(request))
 	n.Opening, n.Chance = o, chance
-	t, err := q.join(q.Context(), n, "", proven)
-	if err != nil {
-		q.Fatal(err)
-	}
-	q.want(t, errWaiting)
-	t.depart()
-	return t
+	return q.waits(n, proven)
 }
 
 // line are the ids of the tickets in line, in order.

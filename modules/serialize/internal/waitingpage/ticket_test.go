@@ -86,7 +86,13 @@ func (q *queue) given() *Ticket { return q.givenTo("192.0.2.1") }
 
 func (q *queue) givenTo(client string) *Ticket {
 	q.Helper()
-	t, err := q.join(q.Context(), q.navigation(&request{client: client}), "", false)
+	return q.waits(q.navigation(&request{client: client}), false)
+}
+
+// waits takes a place by a navigation, which gets the page.
+func (q *queue) waits(n *Navigation, proven bool) *Ticket {
+	q.Helper()
+	t, err := q.join(q.Context(), n, "", proven)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -119,6 +125,17 @@ func (q *queue) want(t *Ticket, want error) {
 	if _, err := t.claim(q.navigation(new(request))); !errors.Is(err, want) {
 		q.Fatalf("claiming: %v; expected %v", err, want)
 	}
+}
+
+// served claims a turn that has come, and leaves it.
+func (q *queue) served(t *Ticket) {
+	q.Helper()
+	turn, err := t.claim(q.navigation(new(request)))
+	if err != nil {
+		q.Fatal(err)
+	}
+	turn.Leave()
+	q.Release()
 }
 
 // Bug: one client idled a queue: the turn of each abandoned place waited for three seconds,
@@ -181,12 +198,7 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 			if want == -1 {
 				inside.Leave()
 				synctest.Wait()
-				turn, err := mine.claim(q.navigation(new(request)))
-				if err != nil {
-					q.Fatal(err)
-				}
-				turn.Leave()
-				q.Release()
+				q.served(mine)
 			} else if want == -2 {
 				mine.wait.GiveUp(errAway)
 				time.Sleep(absencesKept)
@@ -213,12 +225,7 @@ func TestClientThatNeverClaims(t *testing.T) {
 			mine := q.proven()
 			inside.Leave()
 			synctest.Wait()
-			turn, err := mine.claim(q.navigation(new(request)))
-			if err != nil {
-				q.Fatal(err)
-			}
-			turn.Leave()
-			q.Release()
+			q.served(mine)
 			inside = q.enter()
 		}
 		inside.Leave()
@@ -295,20 +302,10 @@ func TestCookieProvesTheNextPlace(t *testing.T) {
 		}
 		inside.Leave()
 		inside = q.enter()
-		mine, err := q.join(q.Context(), q.navigation(new(request)), "", true)
-		if err != nil {
-			q.Fatal(err)
-		}
-		q.want(mine, errWaiting)
-		mine.depart()
+		mine := q.waits(q.navigation(new(request)), true)
 		inside.Leave()
 		time.Sleep(time.Second)
-		turn, err := mine.claim(q.navigation(new(request)))
-		if err != nil {
-			q.Fatal(err)
-		}
-		turn.Leave()
-		q.Release()
+		q.served(mine)
 	})
 }
 

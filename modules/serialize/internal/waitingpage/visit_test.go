@@ -233,12 +233,7 @@ func TestTurnOfAVisitWaits(t *testing.T) {
 			for i, want := range want {
 				n := q.visitOf(new(request))
 				n.Line.Capacity, n.Line.Page = capacity, &Page{hold: 5 * time.Minute}
-				mine, err := q.join(q.Context(), n, "", true)
-				if err != nil {
-					q.Fatal(err)
-				}
-				q.want(mine, errWaiting)
-				mine.depart()
+				q.waits(n, true)
 				if idle := q.idleAfter(inside); idle < want || idle > want+10*time.Millisecond {
 					q.Errorf("turn %d of %d places waited for %v; expected %v", i, capacity, idle, want)
 				}
