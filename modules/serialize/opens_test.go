@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ func (s *shop) opensIn(left time.Duration, visits bool) {
 	opens := time.Now().Add(left).Format(time.RFC3339Nano)
 	s.change = func(h *Handler) {
 		h.WaitingPage.Opens, h.WaitingPage.OpensBy = opens, "{http.request.header.User}"
+		h.WaitingPage.Hold = new(caddy.Duration(time.Minute)) // a page that has its place does not ask again
 		if !visits {
 			h.Visit = nil
 		}
@@ -116,7 +118,10 @@ func TestOpeningCrowd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer inside.Leave()
+	defer func() {
+		inside.Leave()
+		wait.Until(t, "no lock file is left", func() bool { return s.evict(t.Context(), math.MaxInt) == 0 })
+	}()
 	pages := *openingPages
 	jars := make([]*cookiejar.Jar, pages)
 	for i := range pages {
