@@ -10,13 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -280,46 +277,5 @@ func TestIDsCommand(t *testing.T) {
 			t.Errorf("%q: exit code %d, printed %q, complained %q; want %d, %s, %s",
 				test.args, code, stdout, stderr, test.code, test.stdout, test.stderr)
 		}
-	}
-}
-
-// IDs of the real mod_unique_id of Debian's Apache, received over HTTP, decode as the
-// modern layout with the time of the request.
-func TestDecodeApachesIDs(t *testing.T) {
-	apache := testcaddy.Need(t, "apache2", "apt-get install apache2")
-	addr, dir := testprocess.FreeAddr(t), t.TempDir()
-	config := filepath.Join(dir, "apache2.conf")
-	testcaddy.WriteFile(t, config, `
-ServerRoot /usr/lib/apache2
-ServerName localhost
-Listen `+addr+`
-PidFile `+dir+`/pid
-DefaultRuntimeDir `+dir+`
-ErrorLog `+dir+`/error.log
-DocumentRoot `+dir+`
-LoadModule mpm_event_module modules/mod_mpm_event.so
-LoadModule authz_core_module modules/mod_authz_core.so
-LoadModule unique_id_module modules/mod_unique_id.so
-LoadModule headers_module modules/mod_headers.so
-User www-data
-Group www-data
-Header always set X-Unique-Id "%{UNIQUE_ID}e"
-`)
-	testprocess.Start(t, exec.CommandContext(t.Context(), apache, "-X", "-f", config))
-	var id string
-	wait.Eventually(t, "apache answers", func() error {
-		a := <-testcaddy.Send(t, http.MethodGet, "http://"+addr, "")
-		id = a.Header.Get("X-Unique-Id")
-		return a.Err
-	})
-	readings, err := uniqueid.Decode(id)
-	check(t, err)
-	// Apache before 2.4.47 used another alphabet, and an ID with a "-" but no "_"
-	// may be of either.
-	if !slices.ContainsFunc(readings, func(d uniqueid.Decoded) bool {
-		age := time.Since(d.Time).Seconds()
-		return d.Layout == "modern" && age >= -1 && age <= 60
-	}) {
-		t.Errorf("%q, made just now, reads as %+v", id, readings)
 	}
 }

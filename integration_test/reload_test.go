@@ -155,18 +155,6 @@ func TestReloadMovesEnginesLog(t *testing.T) {
 	})
 }
 
-// Without settings, lock files are in Caddy's data directory, and a refusal has the status
-// 503.
-func TestDefaults(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: "serialize {\ntimeout 100ms\n}\nreverse_proxy {$UPSTREAM}"})
-	c.holder(t)
-	if files := lockFiles(t, filepath.Join(c.home, "caddy", "queues")); len(files) != 1 || !strings.HasPrefix(files[0], "serializer_0000") {
-		t.Errorf("lock files %q", files)
-	}
-	c.get("/?name=refused").Want(t, http.StatusServiceUnavailable)
-}
-
 // awaitStopping waits until Caddy has begun to stop.
 func (c *caddy) awaitStopping() {
 	c.t.Helper()

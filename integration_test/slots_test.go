@@ -3,13 +3,11 @@
 package integration_test
 
 import (
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -72,36 +70,6 @@ func TestSlots(t *testing.T) {
 			t.Errorf("a slot's queue is in\n%s", text)
 		}
 	})
-}
-
-// Processes share the slots, and each lists whose request has which. A crash frees a slot.
-func TestSlotsOfTwoProcesses(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: slottedSite("a b c", "")})
-	other := c.another()
-	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), other.getting("/?name=1&gate"), other.getting("/?name=2&gate")}
-	var slots []string
-	for i := range answers {
-		slots = append(slots, c.slotOf(fmt.Sprint(i)))
-	}
-	if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"a", "b", "c"}) {
-		t.Errorf("inside with %q", slots)
-	}
-	for _, process := range []*caddy{c, other} {
-		if got := slices.Sorted(slices.Values(slotsOf(process.awaitQueue("gpu_", 3, 0)))); !slices.Equal(got, []string{"a", "b", "c"}) {
-			t.Errorf("listed with %q", got)
-		}
-	}
-	other.Kill()
-	for i := range 2 {
-		name := fmt.Sprintf("after%d", i)
-		answers = append(answers, c.getting("/?gate&name="+name))
-		if got := c.slotOf(name); !slices.Contains(slots[1:], got) {
-			t.Errorf("it has %s; free were %q", got, slots[1:])
-		}
-	}
-	c.OpenAll()
-	c.wantServed(answers[0], answers[3], answers[4])
 }
 
 // A slot that a reload takes away is given to nobody, not even to those who wait already.

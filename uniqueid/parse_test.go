@@ -227,10 +227,15 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	node := Must(FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22))
+	if err := failed(NewUniqueIDGenerator(Threaded, node)); err != nil {
+		t.Error(err)
+	}
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
+		{failed(NewUniqueIDGenerator(Classic, node)), "making a unique_id generator: pid 4194304 does not fit in 22 bits, which the classic layout needs"},
 		{failed(NewCallNumberGenerator(nil)), "making a call_number generator: the store is missing: pass a RunStore, such as a FileRunStore"},
 		{failed(unmade.New(t.Context())), "making a call number: taking the next run: the store of runs has no path: make it with NewFileRunStore"},
 		{failed(NewFileRunStore("")), `making a store of runs: "" is not the path of a file`},

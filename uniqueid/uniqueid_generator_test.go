@@ -115,20 +115,6 @@ func TestUniqueIDBeforeTheEpoch(t *testing.T) {
 	}
 }
 
-func TestClassicNeedsASmallPID(t *testing.T) {
-	node, err := FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = NewUniqueIDGenerator(Classic, node)
-	if want := "making a unique_id generator: pid 4194304 does not fit in 22 bits, which the classic layout needs"; err == nil || err.Error() != want {
-		t.Errorf("error is %v", err)
-	}
-	if _, err := NewUniqueIDGenerator(Threaded, node); err != nil {
-		t.Error(err)
-	}
-}
-
 func addrs(texts ...string) (list []netip.Addr) {
 	for _, text := range texts {
 		list = append(list, netip.MustParseAddr(text))

@@ -153,26 +153,6 @@ func TestEditedBeforeOthersStart(t *testing.T) {
 	}
 }
 
-// A waiter whose file is removed keeps its place, also while its process is stopped.
-func TestWaitingFileRemoved(t *testing.T) {
-	t.Parallel()
-	dir, one, other := openTwo(t)
-	holder := enter(t, one, "a_")
-	second := helper{Dir: dir, Queue: "a_"}.waits(t, "the first is inside")
-	third := joined(t, other, "a_")
-	second.halt(t)
-	file := fileOf(t, dir, tokenAt(t, one, "a_", 1))
-	remove(t, file)
-	holder.Leave()
-	stillWaits(t, third, "the second one is before it, and stopped")
-	second.signal(t, syscall.SIGCONT)
-	second.says(t, "inside")
-	wait.Until(t, "the file is back", func() bool { return exists(file) })
-	stillWaits(t, third, "the second one is inside")
-	second.leave(t)
-	get(t, third).Leave()
-}
-
 // An owner file that somebody removes again and again is made again until there are too many
 // that others may know. Bugs: the process then released the first one's lock, and others took
 // it for dead while it was inside; and it kept all later ones open for ever.

@@ -1,6 +1,6 @@
 // Package postgres keeps the tickets of [serializer] in a PostgreSQL database, so that
 // callers on many machines enter one after another, in order of arrival.
-// The example, in example_test.go, is a whole program. The package does not depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an
+// The example of package redis is a whole program, with another store. The package does not depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an
 // engine of the Caddy plugin.
 package postgres
 

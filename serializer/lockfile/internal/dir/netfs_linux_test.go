@@ -1,6 +1,9 @@
 package dir
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -21,5 +24,25 @@ func TestNetworkFileSystems(t *testing.T) {
 		if name := networkFileSystems[magic]; (name != "") != network {
 			t.Errorf("%#x: %q; expected a network file system: %t", magic, name, network)
 		}
+	}
+}
+
+// A path on a network file system is refused. Bug: a missing directory was refused after it had been made
+// there.
+func TestNetworkFileSystemIsRefused(t *testing.T) {
+	here := t.TempDir()
+	var st unix.Statfs_t
+	if err := unix.Statfs(here, &st); err != nil {
+		t.Fatal(err)
+	}
+	networkFileSystems[uint32(st.Type)] = "of this test"
+	defer delete(networkFileSystems, uint32(st.Type))
+	for _, path := range []string{here, filepath.Join(here, "a", "b")} {
+		if _, err := Make(path); err == nil || !strings.Contains(err.Error(), "network file system (of this test)") || !strings.Contains(err.Error(), "such as etcd") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if files, err := os.ReadDir(here); err != nil || len(files) > 0 {
+		t.Errorf("made there: %v, %v", files, err)
 	}
 }
