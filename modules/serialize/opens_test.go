@@ -112,7 +112,7 @@ func (s *shop) sends(cookies http.CookieJar, header ...string) *httptest.Respons
 // each once. One robot with many cookies has one chance, and programs without cookies stand behind.
 func TestOpeningCrowd(t *testing.T) {
 	s := newShop(t, 1, time.Hour)
-	s.engine = "file"
+	s.engine, s.hold = "file", time.Hour // a place that is given up moves those behind it
 	s.opensIn(time.Hour, false)
 	inside, err := s.current.Load().engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
 	if err != nil {

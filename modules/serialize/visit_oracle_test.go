@@ -39,6 +39,7 @@ type shop struct {
 	server  *httptest.Server
 	current atomic.Pointer[Handler]
 	idle    time.Duration
+	hold    time.Duration // of the page
 	path    string
 	engine  string
 	change  func(*Handler) // of what is loaded, or nil
@@ -56,7 +57,7 @@ type seenVisit struct {
 
 func newShop(t *testing.T, places int, idle time.Duration) *shop {
 	t.Helper()
-	s := &shop{T: t, idle: idle, path: t.TempDir(), engine: "memory", visits: make(map[string]*seenVisit), outcomes: make(map[string]int)}
+	s := &shop{T: t, idle: idle, hold: 3 * time.Second, path: t.TempDir(), engine: "memory", visits: make(map[string]*seenVisit), outcomes: make(map[string]int)}
 	s.load(places)
 	s.server = httptest.NewServer(s)
 	t.Cleanup(s.server.Close)
@@ -68,7 +69,7 @@ func newShop(t *testing.T, places int, idle time.Duration) *shop {
 func (s *shop) load(places int) {
 	s.Helper()
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
-	page := &WaitingPage{JSON: true, After: new(caddy.Duration), Hold: new(caddy.Duration(3 * time.Second))}
+	page := &WaitingPage{JSON: true, After: new(caddy.Duration), Hold: new(caddy.Duration(s.hold))}
 	h := &Handler{
 		Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "` + s.engine + `"}`), Timeout: new(caddy.Duration), WaitingPage: page,
 		Concurrency: places, Visit: &Visit{Idle: caddy.Duration(s.idle), Longest: caddy.Duration(20 * s.idle)},
