@@ -70,7 +70,8 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		all = new(passages)
 		vars[heldturns.Serialize] = all
 	}
-	if all.bypass = all.bypass || s.Off; all.bypass {
+	all.bypass = all.bypass || s.Off && !hasDotSegment(r.URL.Path)
+	if all.bypass || s.Off {
 		return next.ServeHTTP(w, r)
 	}
 	if slices.Contains(s.SkipMethods, r.Method) {
@@ -107,6 +108,18 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return nil
 	}
 	return p.refuse(w, r, next, err)
+}
+
+// hasDotSegment reports whether an upstream may read a path as another one than Caddy's matchers,
+// which clean it first: they match /shop/../static/ with /static/*. Some upstreams also take
+// backslashes for slashes, or cut off what follows a semicolon.
+func hasDotSegment(path string) bool {
+	for segment := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
+		if segment, _, _ = strings.Cut(segment, ";"); segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
 }
 
 // newPassage describes the passage of a request that arrives.
