@@ -54,14 +54,6 @@ func (p *WaitingPage) checkOpens() error {
 	return nil
 }
 
-// opening is that of the line's queues, or nil if they are always open.
-func (s *Handler) opening() *waitingpage.Opening {
-	if s.line.Opens.IsZero() {
-		return nil
-	}
-	return registered.browsers.Opening(s.Prefix, s.line)
-}
-
 // passOpening lets the line that follows one that ends decide when the queues open. Those who are
 // registered stay so.
 func (s *Handler) passOpening() {
@@ -89,12 +81,8 @@ func (s *Handler) registered(space string) (count int) {
 // checkOpen refuses a request that comes before the opening, unless it gets the waiting page.
 func (p *passage) checkOpen(r *http.Request) error {
 	s := p.handler
-	opening := s.opening()
-	if opening == nil || p.visit != nil || s.line.Serves(r) {
-		return nil
-	}
-	opens, closed := opening.Closed()
-	if !closed {
+	opens, closed := registered.browsers.Opening(s.Prefix, s.line).Closed()
+	if !closed || p.visit != nil || s.line.Serves(r) {
 		return nil
 	}
 	p.about.Opens = opens

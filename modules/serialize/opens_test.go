@@ -5,16 +5,13 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"net/http"
 	"net/http/cookiejar"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -92,22 +89,6 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 	wait.Until(t, "others are served", func() bool { return s.newBrowser().does(ctx, "POST", "/").word == "200" })
 }
 
-// sends is what one page sends to the handler, without a network.
-func (s *shop) sends(cookies http.CookieJar, header ...string) *httptest.ResponseRecorder {
-	r, w := httptest.NewRequest("GET", "http://example.com/", nil), httptest.NewRecorder()
-	r.Header.Set("Accept", "text/html")
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	for _, cookie := range cookies.Cookies(r.URL) {
-		r.AddCookie(cookie)
-	}
-	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
-	_ = s.current.Load().ServeHTTP(w, r, caddyhttp.HandlerFunc(s.upstream))
-	cookies.SetCookies(r.URL, w.Result().Cookies())
-	return w
-}
-
 // A crowd whose pages are open gets in line soon after the moment and not before, also during reloads,
 // each once. One robot with many cookies has one chance, and programs without cookies stand behind.
 func TestOpeningCrowd(t *testing.T) {
@@ -128,14 +109,14 @@ func TestOpeningCrowd(t *testing.T) {
 		jars[i], _ = cookiejar.New(nil)
 		user := fmt.Sprint("user ", i/2*2) // each second one shares a chance with the one before
 		for range 2 {
-			s.sends(jars[i], "User", user)
+			sends(s, jars[i], "/", "User", user)
 		}
 	}
 	s.opensIn(2*time.Second, false)
 	opens := s.current.Load().line.Opens
 	for range pages {
 		none, _ := cookiejar.New(nil)
-		s.sends(none)
+		sends(s, none, "/")
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
@@ -145,7 +126,7 @@ func TestOpeningCrowd(t *testing.T) {
 		asking.Go(func() {
 			var place struct{ Number, Listed int }
 			for place.Number == 0 && t.Context().Err() == nil {
-				_ = json.Unmarshal(s.sends(jars[i], "Orderly-Place", "ask").Body.Bytes(), &place)
+				_ = json.Unmarshal(sends(s, jars[i], "/", "Orderly-Place", "ask").Body.Bytes(), &place)
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -283,7 +283,7 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
 	taken, wait, err := p.arrive(r)
 	if taken != nil {
 		p.handler.report.Admitted(&p.about)
-		return p.take(taken, nil)
+		return p.take(p.engine, taken, nil)
 	}
 	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
@@ -291,11 +291,12 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case err != nil:
 	case p.comments(r):
-		err = p.take(p.waitCommenting(ctx, wait, w, r))
+		taken, err = p.waitCommenting(ctx, wait, w, r)
 	default:
 		defer turncontext.StopTimeouts(w, r)()
-		err = p.take(wait.End(ctx))
+		taken, err = wait.End(ctx)
 	}
+	err = p.take(p.engine, taken, err)
 	p.handler.report.Waited(&p.about, err)
 	return err
 }
@@ -320,9 +321,9 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 
 // take gives the passage its turn, unless another request is inside by another engine. err is
 // why there is no turn, or nil.
-func (p *passage) take(taken serializer.Turn, err error) error {
+func (p *passage) take(from *engineRef, taken serializer.Turn, err error) error {
 	if err == nil {
-		err = p.engine.CheckRivals(p.about.Queue, taken)
+		err = from.CheckRivals(p.about.Queue, taken)
 	}
 	if err == nil {
 		p.turn, p.about.Token, p.about.Position, p.about.Slot = taken, taken.Token(), taken.Position(), cmp.Or(taken.Slot(), p.about.Slot)

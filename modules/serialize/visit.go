@@ -18,7 +18,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Visit makes a browser's turn a visit: all its requests to the queue pass by one turn, until it
@@ -96,17 +95,6 @@ func (p *passage) enterVisit() error {
 	return err
 }
 
-// beginVisit gives the request the turn that its browser's ticket has got. The visit keeps the
-// engine open, not the request.
-func (p *passage) beginVisit(part *waitingpage.Part, engine *engineRef, turn serializer.Turn) error {
-	p.visit = part
-	if err := engine.CheckRivals(p.about.Queue, turn); err != nil {
-		return err
-	}
-	p.turn, p.about.Token, p.about.Position = turn, turn.Token(), turn.Position()
-	return nil
-}
-
 // reportEntry reports that the request is inside, and returns the outcome. The turn of a visit
 // is reported when it begins.
 func (p *passage) reportEntry() (outcome string) {
@@ -135,19 +123,19 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	s := p.handler
 	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
-	n := &waitingpage.Navigation{Line: s.line, Arrival: p.arrival(r), About: &p.about, Acquire: s.waitingEngine, Opening: s.opening()}
-	if n.Opening != nil {
-		n.Chance = s.chanceOf(r)
+	n := &waitingpage.Navigation{
+		Line: s.line, Arrival: p.arrival(r), About: &p.about, Acquire: s.waitingEngine,
+		Opening: registered.browsers.Opening(s.Prefix, s.line), Chance: s.chanceOf(r),
 	}
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), n)
 	if err != nil {
 		return err
 	}
-	if n.Part != nil {
-		return p.beginVisit(n.Part, engine.(waitingEngine).engineRef, taken)
+	from := engine.(waitingEngine).engineRef
+	if p.visit = n.Part; p.visit == nil { // else the visit keeps the engine open
+		p.engine = from
 	}
-	p.engine = engine.(waitingEngine).engineRef
-	return p.take(taken, nil)
+	return p.take(from, taken, nil)
 }
 
 // isOfBrowser reports whether the request waits by the ticket of its browser.

@@ -104,6 +104,21 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, err.Error())
 }
 
+// sends is what a browser sends to a site, without a network.
+func sends(site http.Handler, cookies http.CookieJar, path string, header ...string) *httptest.ResponseRecorder {
+	r, w := httptest.NewRequest(http.MethodGet, "http://example.com"+path, nil), httptest.NewRecorder()
+	r.Header.Set("Accept", "text/html")
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	for _, cookie := range cookies.Cookies(r.URL) {
+		r.AddCookie(cookie)
+	}
+	site.ServeHTTP(w, r)
+	cookies.SetCookies(r.URL, w.Result().Cookies())
+	return w
+}
+
 // upstream notes which turn a request has.
 func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 	token, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.serialize.token")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"runtime"
 	"strings"
@@ -251,15 +252,9 @@ func TestVisitsAreSmall(t *testing.T) {
 	const visits = 300
 	s := newShop(t, visits+1, time.Hour)
 	begin := func() {
-		var cookies []*http.Cookie
+		cookies, _ := cookiejar.New(nil)
 		for range 2 {
-			r, w := httptest.NewRequest(http.MethodGet, "/", nil), httptest.NewRecorder()
-			r.Header.Set("Accept", "text/html")
-			for _, cookie := range cookies {
-				r.AddCookie(cookie)
-			}
-			s.ServeHTTP(w, r)
-			cookies = w.Result().Cookies()
+			sends(s, cookies, "/")
 		}
 	}
 	begin() // which makes what is made once

@@ -2,14 +2,13 @@ package serialize
 
 import (
 	"net/http"
-	"net/http/httptest"
+	"net/http/cookiejar"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -18,49 +17,37 @@ import (
 // Bug: on a busy machine, the first ones were refused after a minute, the default timeout.
 func TestWaitingPlacesAreSmall(t *testing.T) {
 	const places = 300
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-	defer cancel()
-	page := &WaitingPage{After: new(caddy.Duration), Hold: new(caddy.Duration(time.Hour))} // however busy the machine is
-	s := &Handler{Path: t.TempDir(), Prefix: t.Name(), EngineRaw: []byte(`{"engine": "memory"}`), Timeout: new(caddy.Duration), WaitingPage: page}
-	if err := s.Provision(ctx); err != nil {
-		t.Fatal(err)
+	s := newShop(t, 1, time.Hour)
+	s.change = func(h *Handler) {
+		h.Visit, h.WaitingPage.Hold = nil, new(caddy.Duration(time.Hour)) // however busy the machine is
 	}
-	defer func() { _ = s.Cleanup() }()
-	inside, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
+	s.load(1)
+	engine := s.current.Load().engine
+	inside, err := engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer inside.Leave()
-	s.giveThePage(t) // which makes what is made once
+	getThePage := func() {
+		cookies, _ := cookiejar.New(nil)
+		for range 2 { // which proves its cookie
+			if w := sends(s, cookies, "/"+strings.Repeat("p", 15<<10)); w.Code != http.StatusServiceUnavailable {
+				t.Fatalf("answer %d; expected the page", w.Code)
+			}
+		}
+	}
+	getThePage() // which makes what is made once
 	before := memoryInUse()
 	for range places {
-		s.giveThePage(t)
+		getThePage()
 	}
 	size := (memoryInUse() - before) / places
 	t.Logf("a place takes %d bytes", size)
 	if size > 2<<10 {
 		t.Errorf("a place takes %d bytes; expected 2 KB at most", size)
 	}
-	if _, waiting := s.engine.Count(s.prefix.Names); waiting != places+1 {
+	if _, waiting := engine.Count(s.Name()); waiting != places+1 {
 		t.Errorf("%d wait; expected %d", waiting, places+1)
-	}
-}
-
-// giveThePage gives a browser the page, which it proves.
-func (s *Handler) giveThePage(t *testing.T) {
-	t.Helper()
-	var cookies []*http.Cookie
-	for range 2 {
-		r, w := httptest.NewRequest(http.MethodGet, "/"+strings.Repeat("p", 15<<10), nil), httptest.NewRecorder()
-		r.Header.Set("Accept", "text/html")
-		for _, cookie := range cookies {
-			r.AddCookie(cookie)
-		}
-		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
-		if err := s.ServeHTTP(w, r, nil); err != nil || w.Code != http.StatusServiceUnavailable {
-			t.Fatalf("answer %d %v; expected the page", w.Code, err)
-		}
-		cookies = w.Result().Cookies()
 	}
 }
 

@@ -49,8 +49,11 @@ const (
 // openingKey names an opening: a prefix where its queues are kept.
 type openingKey struct{ space, prefix string }
 
-// Opening is that of a prefix. The line of the first request counts, until MoveOpening.
+// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
+	if line.Opens.IsZero() {
+		return nil
+	}
 	found, ok := b.openings.Load(openingKey{line.Space, prefix})
 	if !ok {
 		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*registration)})

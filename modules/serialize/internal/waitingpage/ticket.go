@@ -46,7 +46,7 @@ type Ticket struct {
 	turn    serializer.Turn     // from offered on
 	came    time.Time           // when it was offered
 	left    time.Duration       // at that time, of what absent browsers may cost the queue
-	long    bool                // while it is offered, it has the allowance of visits
+	allowed time.Duration       // of it, in all; that of visits only while it is offered
 	err     error               // why the ticket is over, or is about to be; else nil
 	refusal error               // err, also when the browser has learned it
 	claimer *serializer.Arrival // the request that has claimed the turn, or nil
@@ -264,9 +264,9 @@ func (t *Ticket) verdict(err error) error {
 
 // endOfferLocked notes that the turn waits for its browser no longer.
 func (t *Ticket) endOfferLocked() {
-	if t.long {
+	if t.allowed == visitAllowance {
 		t.engine.Places().absences.giveBack(t.about.Queue)
-		t.long = false
+		t.allowed = allowance
 	}
 }
 
@@ -321,14 +321,6 @@ func (t *Ticket) expire() {
 	}
 }
 
-// allowanceLocked is what absent browsers may cost the queue, as far as this turn is concerned.
-func (t *Ticket) allowanceLocked() time.Duration {
-	if t.long {
-		return visitAllowance
-	}
-	return allowance
-}
-
 // decided notes how the wait in the queue has ended.
 func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.mu.Lock()
@@ -336,8 +328,11 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.turn = turn
 	if turn != nil {
 		absences := &t.engine.Places().absences
-		t.long = t.line.Visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.line.Capacity)
-		t.state, t.came, t.left = offered, time.Now(), absences.left(t.about.Queue, t.about.Described.ClientIP, t.allowanceLocked())
+		t.allowed = allowance
+		if t.line.Visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.line.Capacity) {
+			t.allowed = visitAllowance
+		}
+		t.state, t.came, t.left = offered, time.Now(), absences.left(t.about.Queue, t.about.Described.ClientIP, t.allowed)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -370,7 +365,7 @@ func (t *Ticket) endLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.line.Report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
-			part := time.Since(t.came).Seconds() / t.allowanceLocked().Seconds()
+			part := time.Since(t.came).Seconds() / t.allowed.Seconds()
 			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
 		}
 	}
