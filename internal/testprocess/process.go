@@ -2,6 +2,7 @@
 package testprocess
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -113,4 +114,55 @@ func (p *Process) WantRunning() {
 		p.t.Fatalf("process %d has ended: %v", p.PID, p.Err)
 	default:
 	}
+}
+
+// LongestStall watches for times in which nothing in this process runs, until the result is called.
+// That returns the longest of them.
+func LongestStall() (end func() time.Duration) {
+	const tick = 10 * time.Millisecond
+	over, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		for stall := time.Duration(0); ; {
+			before := time.Now()
+			select {
+			case <-over:
+				longest <- stall
+				return
+			case <-time.After(tick):
+				stall = max(stall, time.Since(before)-tick)
+			}
+		}
+	}()
+	return func() time.Duration {
+		close(over)
+		return <-longest
+	}
+}
+
+// Log is the output of a process.
+type Log struct{ wait.Output }
+
+// Entry is one line of a log in JSON.
+type Entry map[string]any
+
+// Text returns a field of the entry, or "" if the field is missing or not a string.
+func (e Entry) Text(field string) string {
+	text, _ := e[field].(string)
+	return text
+}
+
+// All returns the entries that satisfy wanted. Lines that are not JSON are ignored.
+func (l *Log) All(wanted func(Entry) bool) (found []Entry) {
+	for line := range strings.Lines(l.String()) {
+		var e Entry
+		if json.Unmarshal([]byte(line), &e) == nil && wanted(e) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// Entries returns the entries with a message.
+func (l *Log) Entries(message string) []Entry {
+	return l.All(func(e Entry) bool { return e["msg"] == message })
 }

@@ -240,7 +240,7 @@ func TestFileDescriptorsShort(t *testing.T) {
 	next := started(two, "a_")
 	stillWaits(t, first, "the holder is stopped")
 	stillWaits(t, next, "the holder is stopped")
-	holder.signal(t, syscall.SIGCONT)
+	holder.Signal(syscall.SIGCONT)
 	holder.leave(t)
 	get(t, first).Leave()
 	behind.says(t, "inside")

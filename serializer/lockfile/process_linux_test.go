@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -142,10 +143,10 @@ func (h *helper) clock() time.Time {
 
 // process is a running helper.
 type process struct {
-	*exec.Cmd
+	*testprocess.Process
 	dir   string
-	stdin io.WriteCloser
-	lines chan string
+	stdin io.Writer
+	read  int // how much of its output
 }
 
 // start starts a helper and waits until it has opened its engine.
@@ -177,35 +178,18 @@ func (h helper) run(t testing.TB) *process {
 	t.Helper()
 	text, err := json.Marshal(h)
 	must(t, err)
-	p := &process{Cmd: exec.Command(os.Args[0]), dir: h.Dir, lines: make(chan string, 10)}
-	p.Env = append(os.Environ(), helperEnv+"="+string(text))
-	p.Stderr = os.Stderr
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), helperEnv+"="+string(text))
 	if h.Deaf { // limits of its own, which it may lower
-		p.SysProcAttr = &syscall.SysProcAttr{
+		cmd.SysProcAttr = &syscall.SysProcAttr{
 			Cloneflags:  syscall.CLONE_NEWUSER,
 			UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
 			GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 		}
 	}
-	if p.stdin, err = p.StdinPipe(); err != nil {
-		t.Fatal(err)
-	}
-	out, err := p.StdoutPipe()
+	stdin, err := cmd.StdinPipe()
 	must(t, err)
-	must(t, p.Start())
-	go func() {
-		defer close(p.lines)
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			p.lines <- lines.Text()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = p.Process.Kill()
-		for range p.lines {
-		}
-		_ = p.Wait()
-	})
-	return p
+	return &process{Process: testprocess.Start(t, cmd), dir: h.Dir, stdin: stdin}
 }
 
 func (p *process) do(t testing.TB, command string) {
@@ -222,28 +206,31 @@ func (p *process) enter(t testing.TB, want string) string {
 	return p.says(t, want)
 }
 
-// says waits for the next line of a process, which begins with want.
-func (p *process) says(t testing.TB, want string) string {
-	t.Helper()
-	select {
-	case line := <-p.lines:
-		if !strings.HasPrefix(line, want) {
-			t.Fatalf("the process says %q, want %q", line, want)
-		}
-		return line
-	case <-time.After(wait.Patience):
-		t.Fatalf("the process does not say %q", want)
+// line is the next line of a process, or "" if there is none yet.
+func (p *process) line() string {
+	line, _, whole := strings.Cut(p.Log.String()[p.read:], "\n")
+	if !whole {
+		return ""
 	}
-	return ""
+	p.read += len(line) + 1
+	return line
+}
+
+// says waits for the next line of a process, which begins with want.
+func (p *process) says(t testing.TB, want string) (line string) {
+	t.Helper()
+	wait.Until(t, fmt.Sprintf("the process says %q", want), func() bool { line = p.line(); return line != "" })
+	if !strings.HasPrefix(line, want) {
+		t.Fatalf("the process says %q, want %q", line, want)
+	}
+	return line
 }
 
 // saysNothing shows that a process says nothing within a tick.
 func (p *process) saysNothing(t testing.TB, why string) {
 	t.Helper()
-	select {
-	case line := <-p.lines:
+	if line := ""; wait.Poll(3*tickInterval/2, func() bool { line = p.line(); return line != "" }) {
 		t.Fatalf("%s: the process says %q", why, line)
-	case <-time.After(3 * tickInterval / 2):
 	}
 }
 
@@ -259,7 +246,7 @@ func (p *process) leave(t testing.TB) {
 func (p *process) halt(t testing.TB) {
 	t.Helper()
 	wait.Until(t, "the process has stopped without the guard", func() bool {
-		p.signal(t, syscall.SIGSTOP)
+		p.Signal(syscall.SIGSTOP)
 		p.halted(t)
 		guard, err := os.Open(filepath.Join(p.dir, name.Guard))
 		if err != nil {
@@ -269,21 +256,16 @@ func (p *process) halt(t testing.TB) {
 		if free, err := filelock.Try(guard.Fd(), filelock.Shared); free || err != nil {
 			return true
 		}
-		p.signal(t, syscall.SIGCONT)
+		p.Signal(syscall.SIGCONT)
 		return false
 	})
-}
-
-func (p *process) signal(t testing.TB, s syscall.Signal) {
-	t.Helper()
-	must(t, p.Process.Signal(s))
 }
 
 // halted waits until a process has stopped.
 func (p *process) halted(t testing.TB) {
 	t.Helper()
 	wait.Until(t, "the process has stopped", func() bool {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Process.Pid))
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 		_, state, _ := strings.Cut(string(text), ") ")
 		return err == nil && strings.HasPrefix(state, "T")
 	})
@@ -294,6 +276,6 @@ func (p *process) awaitsLock(t testing.TB) {
 	t.Helper()
 	wait.Until(t, "the process waits for a lock", func() bool {
 		locks, err := os.ReadFile("/proc/locks")
-		return err == nil && strings.Contains(string(locks), fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", p.Process.Pid))
+		return err == nil && strings.Contains(string(locks), fmt.Sprintf("-> FLOCK  ADVISORY  WRITE %d ", p.PID))
 	})
 }

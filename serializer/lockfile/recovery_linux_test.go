@@ -50,7 +50,7 @@ func TestStoppedInGuard(t *testing.T) {
 	if r := <-refusedByClose; !errors.Is(r.err, serializer.ErrClosed) {
 		t.Errorf("got %v; expected that the engine is closed", r.err)
 	}
-	p.signal(t, syscall.SIGCONT)
+	p.Signal(syscall.SIGCONT)
 	p.says(t, "inside")
 	p.leave(t)
 	get(t, waiting).Leave()
@@ -75,16 +75,16 @@ func TestGuardReplacedUnderWaiter(t *testing.T) {
 			stopped.halted(t)
 			waiting.do(t, "enter")
 			waiting.awaitsLock(t)
-			waiting.signal(t, syscall.SIGSTOP) // the newcomer comes first
+			waiting.Signal(syscall.SIGSTOP) // the newcomer comes first
 			waiting.halted(t)
 			must(t, replace(dir))
 			newcomer := helper{Dir: dir, Queue: "a_"}.start(t)
 			tokens := []string{newcomer.enter(t, "inside")}
-			waiting.signal(t, syscall.SIGCONT)
+			waiting.Signal(syscall.SIGCONT)
 			waiting.saysNothing(t, "the newcomer is inside")
 			newcomer.leave(t)
 			tokens = append(tokens, waiting.says(t, "inside"))
-			stopped.signal(t, syscall.SIGCONT)
+			stopped.Signal(syscall.SIGCONT)
 			stopped.saysNothing(t, "somebody is inside who came by the new guard")
 			waiting.leave(t)
 			if tokens = append(tokens, stopped.says(t, "inside")); !slices.IsSorted(tokens) {

@@ -101,9 +101,9 @@ func TestEditedByHand(t *testing.T) {
 				stillWaits(t, newcomer, "the holder is inside, and came earlier")
 				switch fate {
 				case "is killed":
-					holder.signal(t, syscall.SIGKILL)
+					holder.Signal(syscall.SIGKILL)
 				case "is stopped":
-					holder.signal(t, syscall.SIGCONT)
+					holder.Signal(syscall.SIGCONT)
 					fallthrough
 				default:
 					stillWaits(t, waiter, "the holder is inside, and has had time to mend it")
@@ -141,7 +141,7 @@ func TestEditedBeforeOthersStart(t *testing.T) {
 				if what == "lock file removed" {
 					stillWaits(t, elsewhere, "the queue of the missing file is not known")
 				}
-				holder.signal(t, how)
+				holder.Signal(how)
 				if how == syscall.SIGCONT {
 					stillWaits(t, next, "the holder is inside again")
 					holder.leave(t)
@@ -208,8 +208,8 @@ func TestOwnerFileRenewedUnnoticed(t *testing.T) {
 	wait.Until(t, "it is renewed", func() bool { return statOf(t, path).Size > 0 })
 	holder.leave(t)
 	holder.enter(t, "inside") // with a link to the new file
-	holder.signal(t, syscall.SIGKILL)
-	_ = holder.Wait()
+	holder.Signal(syscall.SIGKILL)
+	<-holder.Ended
 	hear()
 	get(t, started(e, "a_")).Leave()
 	wait.Until(t, "its files are gone", func() bool { return len(filesOf(t, dir)) == 2 })
@@ -265,7 +265,7 @@ func TestFileCannotBeRemoved(t *testing.T) {
 	next := joined(t, known, "a_")
 	holder.halt(t)
 	cannotBeRemoved(tokenAt(t, known, "a_", 0))
-	holder.signal(t, syscall.SIGKILL)
+	holder.Signal(syscall.SIGKILL)
 	turn := get(t, next)
 	e := open(t, dir)
 	enter(t, e, "b_").Leave()

@@ -112,7 +112,7 @@ func TestNumberTaken(t *testing.T) {
 		if number == turn.Token() {
 			turn.Leave()
 		} else {
-			killed.signal(t, syscall.SIGKILL)
+			killed.Signal(syscall.SIGKILL)
 		}
 		get(t, started(other, "c_")).Leave()
 		stillWaits(t, waiting, "the file is first, though the ticket with its number is gone")

@@ -170,7 +170,7 @@ func TestGroupSharesQueues(t *testing.T) {
 	if line := third.says(t, "error: "); !strings.Contains(line, serializer.ErrTimeout.Error()) {
 		t.Errorf("%s", line)
 	}
-	first.signal(t, syscall.SIGKILL)
+	first.Signal(syscall.SIGKILL)
 	second.says(t, "inside")
 	second.leave(t)
 }
@@ -185,7 +185,7 @@ func TestStickyDirectory(t *testing.T) {
 		t.Errorf("the message is %s", refused)
 	}
 	first := helper{Dir: dir, Queue: "a_"}.inside(t)
-	first.signal(t, syscall.SIGKILL)
+	first.Signal(syscall.SIGKILL)
 	helper{UID: alice, GID: group, Dir: dir, Queue: "a_"}.inside(t)
 }
 
@@ -257,6 +257,6 @@ func TestSystemWithoutNotifications(t *testing.T) {
 	polling.saysNothing(t, "the third is inside")
 	turn.Leave()
 	polling.says(t, "inside")
-	polling.signal(t, syscall.SIGKILL)
+	polling.Signal(syscall.SIGKILL)
 	get(t, started(e, "a_")).Leave()
 }
