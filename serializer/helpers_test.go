@@ -123,6 +123,13 @@ func engines(t *testing.T, test func(*testing.T, *serializer.Engine)) {
 	}
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func newMemory() *serializer.Engine {
 	return serializer.New(memory.New(memory.Options{}), serializer.Options{})
 }
@@ -152,9 +159,7 @@ func latest(waiting int) serializer.Arrival {
 func enter(t testing.TB, e *serializer.Engine, a serializer.Arrival) serializer.Turn {
 	t.Helper()
 	turn, err := e.Enter(t.Context(), a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return turn
 }
 
@@ -203,9 +208,7 @@ func (w *waiter) get(t testing.TB) result {
 func (w *waiter) enters(t testing.TB) serializer.Turn {
 	t.Helper()
 	r := w.get(t)
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
+	must(t, r.err)
 	return r.turn
 }
 

@@ -11,16 +11,12 @@ import (
 
 func pause(t testing.TB, e *serializer.Engine, name string) {
 	t.Helper()
-	if err := e.Pause(t.Context(), name, time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Pause(t.Context(), name, time.Time{}))
 }
 
 func resume(t testing.TB, e *serializer.Engine, name string) {
 	t.Helper()
-	if err := e.Resume(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Resume(t.Context(), name))
 }
 
 // A pause ends by itself, also that of a name with a *, and the list shows it meanwhile.
@@ -29,9 +25,7 @@ func TestPauseEndsByItself(t *testing.T) {
 		e := newMemory()
 		until := time.Now().Add(time.Minute)
 		for _, name := range []string{"user_*", "user_ann_"} { // the second one ends first
-			if err := e.Pause(t.Context(), name, until); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Pause(t.Context(), name, until))
 			until = until.Add(-time.Second)
 		}
 		states, err := e.Queues(t.Context())

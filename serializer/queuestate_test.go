@@ -19,9 +19,7 @@ func tokenOf(t testing.TB, e *serializer.Engine, i int) uint64 {
 		t.Fatalf("the list is %+v, error %v", queues, err)
 	}
 	token, err := strconv.ParseUint(queues[0].Tickets[i].Token, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return token
 }
 
@@ -81,9 +79,7 @@ func TestEnteredAfterArrival(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() })
 	defer enter(t, e, serializer.Arrival{Queue: "a_"}).Leave()
 	queues, err := e.Queues(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if inside := queues[0].Tickets[0]; inside.Entered.Before(inside.Arrived) {
 		t.Errorf("the times are %+v", inside)
 	}

@@ -38,9 +38,7 @@ func TestNoWait(t *testing.T) {
 		first.Leave()
 		second.Leave()
 		waiting.enters(t).Leave()
-		if err := e.Pause(t.Context(), "a_", time.Time{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, e.Pause(t.Context(), "a_", time.Time{}))
 		refused(try)
 		if inside, waiting := e.Count("a_"); inside+waiting > 0 {
 			t.Errorf("%d inside, %d waiting", inside, waiting)

@@ -219,18 +219,14 @@ func TestPauseLeavesNobodyWithoutASlot(t *testing.T) {
 		engines(t, func(t *testing.T, e *serializer.Engine) {
 			holder := enter(t, e, slotted(2, "a"))
 			inside := join(t, e, slotted(2, "a"))
-			if err := e.Pause(t.Context(), name, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Pause(t.Context(), name, time.Time{}))
 			outside := join(t, e, slotted(2, "a"))
 			holder.Leave()
 			inside.enters(t).Leave()
 			if len(outside.result) > 0 {
 				t.Errorf("pause of %s: somebody has entered", name)
 			}
-			if err := e.Resume(t.Context(), name); err != nil {
-				t.Fatal(err)
-			}
+			must(t, e.Resume(t.Context(), name))
 			outside.enters(t).Leave()
 		})
 	}
@@ -266,9 +262,7 @@ func TestSlotEvicted(t *testing.T) {
 	defer e.Close()
 	a, causes := revoked(slotted(1, "a"))
 	turn := enter(t, e, a)
-	if err := e.Evict(t.Context(), "%=a_%=a_", turn.Token()+1); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.Evict(t.Context(), "%=a_%=a_", turn.Token()+1))
 	wantRevoked(t, causes, serializer.ErrEvicted)
 	<-turn.Context().Done()
 	turn.Leave()

@@ -61,9 +61,7 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 	t.Helper()
 	for i := range n {
 		number, err := gen.New(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		if number.Version() != 0 || number.Run() != run || int(number.Sequence()) != first+i {
 			t.Fatalf("made %d.%d.%d, want 0.%d.%d", number.Version(), number.Run(), number.Sequence(), run, first+i)
 		}
@@ -249,9 +247,7 @@ func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 	gen := Must(NewCallNumberGenerator(store))
 	var made sync.Map
 	first, err := gen.New(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	made.Store(first, true)
 	store.mu.Lock()
 	store.err = errors.New("storage gone")

@@ -45,6 +45,13 @@ func scaled(short, longer int) int {
 	return short
 }
 
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // fakeClock is a clock that tests set. Each monotonic reading moves it on by
 // tick.
 type fakeClock struct {

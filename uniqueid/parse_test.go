@@ -115,9 +115,7 @@ func testForm[T written, P read[T]](t *testing.T, id, other T, text string, colu
 	appended, err1 := id.AppendText([]byte("before "))
 	inJSON, err2 := json.Marshal(id) // by MarshalText
 	column, err3 := sql.Null[T]{V: id, Valid: true}.Value()
-	if err := errors.Join(err1, err2, err3); err != nil {
-		t.Fatal(err)
-	}
+	check(t, errors.Join(err1, err2, err3))
 	got := fmt.Sprintf("%s, %s, %s, %v", id, appended, inJSON, column)
 	want := fmt.Sprintf(`%s, before %s, "%s", %s`, text, text, text, cmp.Or(text, "<nil>"))
 	if data := bytesOf(t, id); got != want || data != nil && (len(data) == 0) != (text == "") {
@@ -224,9 +222,7 @@ func failed[T any](_ T, err error) error { return err }
 func TestConstructorsCheckTheirArguments(t *testing.T) {
 	t.Chdir(t.TempDir())
 	unmade, err := NewCallNumberGenerator(new(FileRunStore))
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	node := Must(FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22))
 	if err := failed(NewUniqueIDGenerator(Threaded, node)); err != nil {
 		t.Error(err)

@@ -36,9 +36,7 @@ func wantNoRun(t *testing.T, store *FileRunStore, want string) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func TestRunFileCounts(t *testing.T) {
@@ -78,9 +76,7 @@ func TestRunFileGoneOrOld(t *testing.T) {
 	write(t, path+".lock", "1\n") // and it did not come to the other file
 	wantRun(t, store, 1)
 	for _, want := range []uint32{2, 3} {
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		check(t, os.Remove(path))
 		wantRun(t, store, want)
 	}
 	write(t, path, "") // by somebody, or made before a crash
@@ -89,9 +85,7 @@ func TestRunFileGoneOrOld(t *testing.T) {
 	wantRun(t, Must(NewFileRunStore(path)), 5)
 	write(t, path, "100\n") // by somebody who starts there
 	wantRun(t, store, 100)
-	if err := os.Remove(path + ".lock"); err != nil {
-		t.Fatal(err)
-	}
+	check(t, os.Remove(path+".lock"))
 	wantRun(t, store, 101)
 	write(t, path, "1073741823\n")
 	wantRun(t, store, MaxRun)
@@ -110,18 +104,14 @@ func TestRunFileMakesDirectory(t *testing.T) {
 func TestRunFileLocked(t *testing.T) {
 	store, path := newRunFile(t)
 	lock, err := filelock.Lock(t.Context(), path+".lock")
-	if err != nil {
-		t.Fatal(err)
-	}
+	check(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*filelock.Poll)
 	defer cancel()
 	_, err = store.NextRun(ctx)
 	if want := "locking the run file " + path + ": context deadline exceeded"; err == nil || err.Error() != want || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error is %v", err)
 	}
-	if err := lock.Close(); err != nil {
-		t.Fatal(err)
-	}
+	check(t, lock.Close())
 	wantRun(t, store, 0)
 }
 

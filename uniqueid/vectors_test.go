@@ -50,13 +50,9 @@ func TestUniqueIDVectors(t *testing.T) {
 		{"6553f100 fbefbefbefbefffefdfc ffff 00000000", Modern, "ZVPxAPvvvvvvvv_-_fz__wAAAAA"},
 	} {
 		data, err := hex.DecodeString(strings.ReplaceAll(tt.bytes, " ", ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		check(t, err)
 		var id UniqueID
-		if err := id.UnmarshalBinary(data); err != nil {
-			t.Fatal(err)
-		}
+		check(t, id.UnmarshalBinary(data))
 		parsed, err := ParseUniqueID(tt.text)
 		if err != nil || parsed != id || id.String() != tt.text || id.Layout() != tt.layout {
 			t.Errorf("%s: text is %v, layout %v; parsed as %v, %v", tt.text, id, id.Layout(), parsed, err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
@@ -21,13 +22,9 @@ func nobody() uint64 { return 0 }
 func openGuard(t testing.TB, path, boot string) *Guard {
 	t.Helper()
 	d, err := dir.Make(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlease.Must(t, err)
 	g, err := Open(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlease.Must(t, err)
 	if boot != "" {
 		g.boot = boot
 	}
@@ -54,17 +51,13 @@ func TestNumbersAfterPowerFailure(t *testing.T) {
 			now += rand.Uint64N(reserved / 4)
 			g := guards[rand.IntN(2)]
 			recorded, err := g.Last(nobody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, err)
 			number := max(now, recorded+1)
 			if number <= last {
 				t.Fatalf("after %d power failures, turn %d has number %d after %d", failure, turn, number, last)
 			}
 			bound := g.bound
-			if err := g.Record(number); err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, g.Record(number))
 			if last = number; g.bound != bound { // it has waited for the disk
 				if disk, err = os.ReadFile(file); err != nil {
 					t.Fatal(err)
@@ -75,9 +68,7 @@ func TestNumbersAfterPowerFailure(t *testing.T) {
 			}
 		}
 		if rand.IntN(2) == 0 {
-			if err := os.WriteFile(file, disk, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, os.WriteFile(file, disk, 0o600))
 		}
 		now -= rand.Uint64N(uint64(time.Hour / time.Microsecond))
 	}
@@ -101,17 +92,13 @@ func TestSpoiledGuard(t *testing.T) {
 		good + "\nnonsense of some length here": 1609693865378515,
 	} {
 		path := t.TempDir()
-		if err := os.WriteFile(filepath.Join(path, name.Guard), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testlease.Must(t, os.WriteFile(filepath.Join(path, name.Guard), []byte(text), 0o600))
 		g := openGuard(t, path, "now")
 		if got, err := g.Last(nobody); got != want || err != nil {
 			t.Errorf("%q: the last number is %d, %v; expected %d", text, got, err, want)
 		}
 		number := uint64(time.Now().UnixMicro())
-		if err := g.Record(number); err != nil {
-			t.Fatal(err)
-		}
+		testlease.Must(t, g.Record(number))
 		again, err := os.ReadFile(filepath.Join(path, name.Guard))
 		if got, lastErr := g.Last(nobody); err != nil || got != number || lastErr != nil || !strings.HasPrefix(string(again), fmt.Sprintf("%020d\n", number)) {
 			t.Errorf("after %q, %d is recorded as %q", text, number, again)
@@ -124,9 +111,7 @@ func TestSpoiledGuard(t *testing.T) {
 func TestOtherBootID(t *testing.T) {
 	path := t.TempDir()
 	number := uint64(time.Now().UnixMicro())
-	if err := openGuard(t, path, "one").Record(number); err != nil {
-		t.Fatal(err)
-	}
+	testlease.Must(t, openGuard(t, path, "one").Record(number))
 	got, err := openGuard(t, path, "other").Last(func() uint64 { return number - 1 })
 	if got != number || err != nil {
 		t.Errorf("the last number is %d, %v; expected %d", got, err, number)
@@ -137,9 +122,7 @@ func TestOtherBootID(t *testing.T) {
 func TestStay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "locks")
 	g := openGuard(t, path, "")
-	if err := os.Rename(path, path+".old"); err != nil {
-		t.Fatal(err)
-	}
+	testlease.Must(t, os.Rename(path, path+".old"))
 	moved := g.Check()
 	holds := true
 	g.Stay(func() bool { return holds })

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/queue"
@@ -19,9 +20,7 @@ func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
 	t.Helper()
 	path = t.TempDir()
 	d, err := dir.Make(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testlease.Must(t, err)
 	if own, err = Make(d, time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +53,7 @@ func TestWordsGrow(t *testing.T) {
 			number += 1 + rand.Uint64N(1000)
 			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
 			place, err := own.Put(number, fileOf(number), rule)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, err)
 			state := []State{Waiting, Inside, Leaving}[rand.IntN(3)]
 			own.Set(place, number, state)
 			tickets[number] = ticket{place, state, rule}
@@ -89,9 +86,7 @@ func TestWordsGrow(t *testing.T) {
 			t.Error(err)
 		}
 		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testlease.Must(t, err)
 		if round > 0 && info.Size() > 2*size {
 			t.Errorf("the file has grown from %d to %d bytes for as many tickets", size, info.Size())
 		}
@@ -107,13 +102,9 @@ func TestEarlierFilesGrow(t *testing.T) {
 	for i := range uint64(10_000) {
 		switch i {
 		case 2000: // the first words are in many levels now
-			if err := os.Truncate(path, 0); err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, os.Truncate(path, 0))
 		case 5000:
-			if err := own.Renew(); err != nil {
-				t.Fatal(err)
-			}
+			testlease.Must(t, own.Renew())
 		}
 		if _, err := own.Put(name.MinNumber+i, fileOf(name.MinNumber+i), queue.Rule{}); err != nil {
 			t.Fatal(err)
