@@ -24,16 +24,25 @@ import (
 // round. A ticket that no list has yet is the exception.
 type Opening struct {
 	mu     sync.Mutex
-	line   *Line                                // that counts, or nil while no configuration has the prefix
-	opened time.Time                            // the last moment at which it has opened
-	lists  map[string]map[*Ticket]*registration // by queue
-	timer  *time.Timer                          // nil while nobody is registered
+	line   *Line            // that counts, or nil while no configuration has the prefix
+	opened time.Time        // the last moment at which it has opened
+	lists  map[string]*list // of those who are registered, by queue
+	timer  *time.Timer      // nil while nobody is registered
 }
+
+// list is of the browsers that wait for the draw of one queue.
+type list struct {
+	tickets map[*Ticket]*registration
+	chances map[chance]int // how many have each
+}
+
+// chance is the hash of whose chance a browser has.
+type chance [sha256.Size]byte
 
 // registration is what a ticket needs to join its queue later.
 type registration struct {
 	serializer.Arrival
-	chance [sha256.Size]byte // the hash of whose chance it is
+	chance chance
 }
 
 const (
@@ -56,7 +65,7 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	}
 	found, ok := b.openings.Load(openingKey{line.Space, prefix})
 	if !ok {
-		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*registration)})
+		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]*list)})
 	}
 	o := found.(*Opening)
 	o.mu.Lock()
@@ -97,7 +106,7 @@ func (o *Opening) count(counts map[string]int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for queue, list := range o.lists {
-		counts[queue] += len(list)
+		counts[queue] += len(list.tickets)
 	}
 }
 
@@ -119,7 +128,7 @@ func (o *Opening) closedLocked() bool {
 	}
 	o.opened = at
 	for queue, list := range o.lists {
-		o.line.draw(queue, list)
+		o.line.draw(queue, list.tickets)
 	}
 	clear(o.lists)
 	return false
@@ -135,20 +144,48 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	if !o.closedLocked() {
 		return false, nil
 	}
-	list := o.lists[n.Queue]
+	r, all := n.registration(t), o.lists[n.Queue]
+	if all == nil {
+		all = &list{make(map[*Ticket]*registration), make(map[chance]int)}
+	}
 	_, waiting := t.engine.Places().Count(n.Queue)
-	if waiting += len(list); n.MaxWaiting > 0 && waiting >= n.MaxWaiting {
+	if waiting += len(all.tickets); n.MaxWaiting > 0 && waiting >= n.MaxWaiting && !all.makeRoom(r.chance) {
 		return false, &serializer.Refused{Reason: serializer.ReasonFull, Queue: n.Queue, Position: waiting, Err: serializer.ErrFull}
 	}
-	if list == nil {
-		list = make(map[*Ticket]*registration)
-		o.lists[n.Queue] = list
-	}
-	list[t] = n.registration(t)
+	all.tickets[t] = r
+	all.chances[r.chance]++
+	o.lists[n.Queue] = all
 	if o.timer == nil {
 		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
 	}
 	return true, nil
+}
+
+// makeRoom takes one that shares its chance out of a full list, for a browser with a chance that
+// nobody has. Otherwise, one client with many cookies would keep all others out.
+func (l *list) makeRoom(newcomer chance) bool {
+	if l.chances[newcomer] > 0 || len(l.chances) == len(l.tickets) {
+		return false
+	}
+	for t, r := range l.tickets {
+		if l.chances[r.chance] > 1 {
+			t.leaveList()
+			l.remove(t)
+			break
+		}
+	}
+	return true
+}
+
+func (l *list) remove(t *Ticket) {
+	r := l.tickets[t]
+	if r == nil {
+		return
+	}
+	delete(l.tickets, t)
+	if l.chances[r.chance]--; l.chances[r.chance] == 0 {
+		delete(l.chances, r.chance)
+	}
 }
 
 // registration is what the ticket of a navigation needs later. It has been counted already, so it
@@ -187,9 +224,11 @@ func (o *Opening) nextLookLocked() time.Duration {
 func (o *Opening) forget(t *Ticket) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	list := o.lists[t.about.Queue]
-	delete(list, t)
-	if len(list) == 0 {
+	all := o.lists[t.about.Queue]
+	if all == nil {
+		return
+	}
+	if all.remove(t); len(all.tickets) == 0 {
 		delete(o.lists, t.about.Queue)
 	}
 }
@@ -271,6 +310,14 @@ func (t *Ticket) drawn(rule serializer.Rule, r *registration, listed int) {
 	}
 	t.joinLocked(context.Background(), r.Arrival)
 	t.scheduleLocked()
+}
+
+func (t *Ticket) leaveList() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == registered {
+		t.leaveListLocked()
+	}
 }
 
 // leaveListLocked ends a ticket that is registered. Its browser can register again.
