@@ -110,7 +110,7 @@ func TestDiskFull(t *testing.T) {
 			stillWaits(t, last, "others are before it")
 			cancel()
 			holder.Leave()
-			get(t, last).Leave()
+			last.Wait(t).Leave()
 		})
 	}
 }
@@ -148,7 +148,7 @@ func TestLeftoverThatStays(t *testing.T) {
 	setAppendOnly(t, dir, true)
 	defer setAppendOnly(t, dir+".old", false)
 	turn.Leave() // its owner says so, though the file stays
-	turn = get(t, next)
+	turn = next.Wait(t)
 	wait.Until(t, "it is logged", func() bool { return one.log.has("could not be removed", "operation not permitted") })
 	turn.Leave()
 	hear := one.deaf()
@@ -181,10 +181,10 @@ func TestLinkLimit(t *testing.T) {
 	}
 	stillWaits(t, third, "the first is inside")
 	first.Leave()
-	second := get(t, next)
+	second := next.Wait(t)
 	stillWaits(t, third, "the second is inside")
 	second.Leave()
-	get(t, third).Leave()
+	third.Wait(t).Leave()
 }
 
 // fillLinks links to a file until that fails.
@@ -229,12 +229,12 @@ func TestFileDescriptorsShort(t *testing.T) {
 	holder.halt(t)
 	set(unix.Rlimit{Cur: 3, Max: limit.Max})
 	hear()
-	r := <-started(two, "a_")
+	refused := started(two, "a_").End(t)
 	err := os.Remove(file)
-	wait.Poll(3*tickInterval, func() bool { return len(first) > 0 })
+	wait.Poll(3*tickInterval, first.Over)
 	set(limit)
-	if err != nil || !errors.Is(r.err, serializer.ErrStorage) || !errors.Is(r.err, unix.EMFILE) {
-		t.Errorf("got %v, %v; expected that there are no descriptors", r.err, err)
+	if err != nil || !errors.Is(refused, serializer.ErrStorage) || !errors.Is(refused, unix.EMFILE) {
+		t.Errorf("got %v, %v; expected that there are no descriptors", refused, err)
 	}
 	wait.Until(t, "the owner files are open", func() bool { defer two.deaf()(); return two.dir().unreadable == nil })
 	next := started(two, "a_")
@@ -242,11 +242,11 @@ func TestFileDescriptorsShort(t *testing.T) {
 	stillWaits(t, next, "the holder is stopped")
 	holder.Signal(syscall.SIGCONT)
 	holder.leave(t)
-	get(t, first).Leave()
+	first.Wait(t).Leave()
 	behind.says(t, "inside")
 	stillWaits(t, next, "somebody is inside")
 	behind.leave(t)
-	get(t, next).Leave()
+	next.Wait(t).Leave()
 	late.enter(t, "inside")
 }
 
@@ -265,7 +265,7 @@ func TestDescriptorsDoNotGrow(t *testing.T) {
 			next := joined(t, two, "a_")
 			removeOwners(t, dir)
 			turn.Leave()
-			get(t, next).Leave()
+			next.Wait(t).Leave()
 			movedAway(t, dir)
 			enter(t, one, "a_").Leave()
 			enter(t, two, "a_").Leave()

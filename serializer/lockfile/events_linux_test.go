@@ -55,13 +55,13 @@ func TestLostNotifications(t *testing.T) {
 	again := started(other, "a_")
 	must(t, other.Resume(t.Context(), "c_"))
 	hear()
-	turn := get(t, waiting)
-	if len(again) > 0 {
+	turn := waiting.Wait(t)
+	if again.Over() {
 		t.Error("a later ticket went first")
 	}
 	turn.Leave()
-	get(t, again).Leave()
-	get(t, paused).Leave()
+	again.Wait(t).Leave()
+	paused.Wait(t).Leave()
 	wait.Until(t, "no ticket is left", func() bool { return len(filesWith(t, dir, "a_"))+len(filesWith(t, dir, "c_")) == 0 })
 	enter(t, deaf, "b_").Leave()
 	hear = deaf.deaf() // now, nothing else changes

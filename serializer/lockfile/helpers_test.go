@@ -3,7 +3,6 @@
 package lockfile
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
@@ -103,75 +103,40 @@ func arrival(queue string) serializer.Arrival {
 	return serializer.Arrival{Queue: queue, Client: "192.168.0.1:36794"}
 }
 
-type result struct {
-	turn serializer.Turn
-	err  error
-}
-
 // started enters a queue in another goroutine.
-func started(e node, queue string) <-chan result { return startedFor(e, arrival(queue)) }
+func started(e node, queue string) *testlease.Caller { return startedFor(e, arrival(queue)) }
 
-func startedFor(e node, a serializer.Arrival) <-chan result {
-	done := make(chan result, 1)
-	go func() {
-		turn, err := e.Enter(context.Background(), a)
-		done <- result{turn, err}
-	}()
-	return done
-}
+func startedFor(e node, a serializer.Arrival) *testlease.Caller { return testlease.Arrive(e.Engine, a) }
 
 // joined is like started, and returns when the ticket is in its queue.
-func joined(t testing.TB, e node, queue string) <-chan result {
+func joined(t testing.TB, e node, queue string) *testlease.Caller {
 	t.Helper()
-	before := length(t, e, queue)
-	done := started(e, queue)
-	wait.Until(t, "the arrival has its ticket", func() bool { return length(t, e, queue) > before || len(done) > 0 })
-	return done
-}
-
-func get(t testing.TB, waiting <-chan result) serializer.Turn {
-	t.Helper()
-	select {
-	case r := <-waiting:
-		if r.err != nil {
-			t.Fatal(r.err)
-		}
-		return r.turn
-	case <-time.After(wait.Patience):
-		t.Fatal("gave up waiting for the turn")
-	}
-	return nil
+	return testlease.Join(t, e.Engine, arrival(queue))
 }
 
 func enter(t testing.TB, e node, queue string) serializer.Turn {
 	t.Helper()
-	return get(t, started(e, queue))
+	return started(e, queue).Wait(t)
 }
 
 // stillWaits shows that nobody enters within a tick.
-func stillWaits(t testing.TB, waiting <-chan result, why string) {
+func stillWaits(t testing.TB, waiting *testlease.Caller, why string) {
 	t.Helper()
-	select {
-	case r := <-waiting:
-		t.Fatalf("%s: it does not wait; error %v", why, r.err)
-	case <-time.After(3 * tickInterval / 2):
+	if wait.Poll(3*tickInterval/2, waiting.Over) {
+		t.Fatalf("%s: it does not wait; error %v", why, waiting.Err)
 	}
 }
 
 // wantRefusal expects that an arrival is refused for a cause, which is the storage, or that the
 // engine was closed.
-func wantRefusal(t testing.TB, waiting <-chan result, cause error) {
+func wantRefusal(t testing.TB, waiting *testlease.Caller, cause error) {
 	t.Helper()
-	select {
-	case r := <-waiting:
-		if !errors.Is(r.err, cause) || !errors.Is(r.err, serializer.ErrStorage) && cause != serializer.ErrClosed {
-			t.Errorf("got error %v; expected a failure of the storage, because of: %v", r.err, cause)
-		}
-		if r.turn != nil {
-			r.turn.Leave()
-		}
-	case <-time.After(wait.Patience):
-		t.Fatal("neither entered nor refused")
+	err := waiting.End(t)
+	if !errors.Is(err, cause) || !errors.Is(err, serializer.ErrStorage) && cause != serializer.ErrClosed {
+		t.Errorf("got error %v; expected a failure of the storage, because of: %v", err, cause)
+	}
+	if err == nil {
+		waiting.Turn.Leave()
 	}
 }
 

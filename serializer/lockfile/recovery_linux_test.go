@@ -39,7 +39,7 @@ func TestStoppedInGuard(t *testing.T) {
 		t.Errorf("got %v; expected that the caller gave up", err)
 	}
 	holder.Leave()
-	get(t, next).Leave()
+	next.Wait(t).Leave()
 
 	waiting := started(e, "a_")
 	closing := open(t, dir)
@@ -47,13 +47,13 @@ func TestStoppedInGuard(t *testing.T) {
 	if err := closing.Close(); err != nil {
 		t.Error(err)
 	}
-	if r := <-refusedByClose; !errors.Is(r.err, serializer.ErrClosed) {
-		t.Errorf("got %v; expected that the engine is closed", r.err)
+	if err := refusedByClose.End(t); !errors.Is(err, serializer.ErrClosed) {
+		t.Errorf("got %v; expected that the engine is closed", err)
 	}
 	p.Signal(syscall.SIGCONT)
 	p.says(t, "inside")
 	p.leave(t)
-	get(t, waiting).Leave()
+	waiting.Wait(t).Leave()
 }
 
 // Bug: a process waited for the guard that a stopped one had, for ever, even after somebody had
@@ -109,7 +109,7 @@ func TestNumbersAfterGuardOfStopped(t *testing.T) {
 	next := started(late, "a_")
 	stillWaits(t, next, "another process has the guard")
 	movedAway(t, dir)
-	turn := get(t, next)
+	turn := next.Wait(t)
 	defer turn.Leave()
 	if turn.Token() <= before.Token() {
 		t.Errorf("token %d after %d", turn.Token(), before.Token())

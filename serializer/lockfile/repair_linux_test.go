@@ -15,6 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
@@ -109,8 +110,8 @@ func TestEditedByHand(t *testing.T) {
 					stillWaits(t, waiter, "the holder is inside, and has had time to mend it")
 					holder.leave(t)
 				}
-				get(t, waiter).Leave()
-				get(t, newcomer).Leave()
+				waiter.Wait(t).Leave()
+				newcomer.Wait(t).Leave()
 				wait.Until(t, "its lock files are gone", func() bool { return len(filesWith(t, dir, "a_")) == 0 })
 			})
 		}
@@ -146,8 +147,8 @@ func TestEditedBeforeOthersStart(t *testing.T) {
 					stillWaits(t, next, "the holder is inside again")
 					holder.leave(t)
 				}
-				get(t, elsewhere).Leave()
-				get(t, next).Leave()
+				elsewhere.Wait(t).Leave()
+				next.Wait(t).Leave()
 			})
 		}
 	}
@@ -174,9 +175,9 @@ func TestOwnerFileRemovedTooOften(t *testing.T) {
 	var refused error
 	for range 100 {
 		remove(t, filepath.Join(dir, one.dir().own.Name))
-		r := <-started(one, "b_")
-		if refused = r.err; refused == nil {
-			r.turn.Leave()
+		c := started(one, "b_")
+		if refused = c.End(t); refused == nil {
+			c.Turn.Leave()
 		}
 	}
 	if refused == nil {
@@ -211,7 +212,7 @@ func TestOwnerFileRenewedUnnoticed(t *testing.T) {
 	holder.Signal(syscall.SIGKILL)
 	<-holder.Ended
 	hear()
-	get(t, started(e, "a_")).Leave()
+	started(e, "a_").Wait(t).Leave()
 	wait.Until(t, "its files are gone", func() bool { return len(filesOf(t, dir)) == 2 })
 }
 
@@ -234,19 +235,13 @@ func TestPlaceTaken(t *testing.T) {
 			if place == own && e == other {
 				continue
 			}
-			r := <-started(e, "a_")
-			if !errors.Is(r.err, serializer.ErrStorage) || !strings.Contains(r.err.Error(), filepath.Base(place)) || strings.Contains(r.err.Error(), "hard links") {
-				t.Errorf("got %v", r.err)
+			err := started(e, "a_").End(t)
+			if !errors.Is(err, serializer.ErrStorage) || !strings.Contains(err.Error(), filepath.Base(place)) || strings.Contains(err.Error(), "hard links") {
+				t.Errorf("got %v", err)
 			}
 		}
 		remove(t, place)
-		wait.Eventually(t, "the queue works again", func() error {
-			r := <-started(one, "a_")
-			if r.err == nil {
-				r.turn.Leave()
-			}
-			return r.err
-		})
+		testlease.EnterSoon(t, one.Engine)
 	}
 }
 
@@ -266,7 +261,7 @@ func TestFileCannotBeRemoved(t *testing.T) {
 	holder.halt(t)
 	cannotBeRemoved(tokenAt(t, known, "a_", 0))
 	holder.Signal(syscall.SIGKILL)
-	turn := get(t, next)
+	turn := next.Wait(t)
 	e := open(t, dir)
 	enter(t, e, "b_").Leave()
 	cannotBeRemoved(turn.Token())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
@@ -41,7 +42,7 @@ func TestDirectoryReplacedBeforeFileIsPutBack(t *testing.T) {
 	stillWaits(t, next, "the holder is inside")
 	hear()
 	turn.Leave()
-	get(t, next).Leave()
+	next.Wait(t).Leave()
 }
 
 // Bug: a pause was acknowledged that lay in a directory which had been moved away.
@@ -60,7 +61,7 @@ func TestPauseInMovedDirectory(t *testing.T) {
 	movedAway(t, dir)
 	must(t, os.Mkdir(dir, 0o700))
 	must(t, e.Resume(t.Context(), "b_"))
-	get(t, waiter).Leave()
+	waiter.Wait(t).Leave()
 	wait.Eventually(t, "it is used", func() error { return e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)) })
 }
 
@@ -112,7 +113,7 @@ func TestHolderInReplacedDirectory(t *testing.T) {
 			next := started(slow, "a_")
 			stillWaits(t, next, "the old directory's holder is still inside")
 			holder.Leave()
-			turn := get(t, next)
+			turn := next.Wait(t)
 			defer turn.Leave()
 			if turn.Token() <= holder.Token() {
 				t.Errorf("token %d after %d", turn.Token(), holder.Token())
@@ -142,7 +143,7 @@ func TestDirectoryPutBackWhileLeft(t *testing.T) {
 	holder := <-holders
 	stillWaits(t, next, "the first directory's holder is inside")
 	holder.Leave()
-	get(t, next).Leave()
+	next.Wait(t).Leave()
 }
 
 // When the guard is gone or damaged, numbers go on above those of the living, and nobody loses
@@ -166,12 +167,12 @@ func TestGuardLost(t *testing.T) {
 			stillWaits(t, next, "the first is inside")
 			token := first.Token()
 			first.Leave()
-			for _, w := range []<-chan result{next, last, nil} {
+			for _, w := range []*testlease.Caller{next, last, nil} {
 				if w == nil { // when no ticket is out
 					must(t, lose(guard))
 					w = started(openAt(t, dir, -3*time.Hour), "a_")
 				}
-				turn := get(t, w)
+				turn := w.Wait(t)
 				if turn.Token() <= token {
 					t.Errorf("token %d after %d", turn.Token(), token)
 				}
@@ -195,9 +196,8 @@ func TestClockBeyondNumbers(t *testing.T) {
 	})
 	enter(t, e, "a_").Leave()
 	wrong.Store(true)
-	r := <-started(e, "a_")
-	if !errors.Is(r.err, serializer.ErrStorage) || !strings.Contains(r.err.Error(), "2286") {
-		t.Errorf("got %v", r.err)
+	if err := started(e, "a_").End(t); !errors.Is(err, serializer.ErrStorage) || !strings.Contains(err.Error(), "2286") {
+		t.Errorf("got %v", err)
 	}
 	wrong.Store(false)
 	enter(t, e, "a_").Leave()
@@ -275,19 +275,19 @@ func TestNestedInReplacedDirectory(t *testing.T) {
 				wantRefusal(t, startedFor(one, nested("inner_", outer)), errRemoved)
 				wantRefusal(t, startedFor(two, nested("inner_", theirs)), errRemoved)
 			} else {
-				inner := get(t, startedFor(one, nested("inner_", outer)))
+				inner := startedFor(one, nested("inner_", outer)).Wait(t)
 				next := startedFor(two, nested("inner_", theirs))
 				stillWaits(t, next, "another process's caller is inside")
 				if test.others == "inner_" && len(served) > 0 {
 					t.Errorf("%d have entered beside it", len(served))
 				}
-				get(t, startedFor(one, nested("innermost_", inner))).Leave()
+				startedFor(one, nested("innermost_", inner)).Wait(t).Leave()
 				inner.Leave()
-				get(t, next).Leave()
+				next.Wait(t).Leave()
 			}
 			outer.Leave()
 			theirs.Leave()
-			get(t, before).Leave()
+			before.Wait(t).Leave()
 			wait.Until(t, "all newcomers are served", func() bool { return len(served) == newcomers })
 		})
 	}
@@ -316,8 +316,8 @@ func TestPostponedArrivals(t *testing.T) {
 	late, waiting, again := startedFor(two, impatient), started(two, "c_"), startedFor(two, nested("c_", left))
 	stillWaits(t, waiting, "somebody is inside in the old directory")
 	stillWaits(t, again, "it is inside nothing by now")
-	if r := <-late; !errors.Is(r.err, serializer.ErrTimeout) {
-		t.Errorf("got error %v", r.err)
+	if err := late.End(t); !errors.Is(err, serializer.ErrTimeout) {
+		t.Errorf("got error %v", err)
 	}
 	must(t, two.Close())
 	wantRefusal(t, waiting, serializer.ErrClosed)

@@ -40,7 +40,7 @@ func TestUnownedFileIsAsOldAsItIs(t *testing.T) {
 	hear()
 	stillWaits(t, next, "the file has just been changed")
 	must(t, os.Chtimes(path, hourOld, hourOld))
-	get(t, next).Leave()
+	next.Wait(t).Leave()
 }
 
 // Arrivals wait for whatever has the name of a ticket, and follow no link, until it counts
@@ -73,9 +73,9 @@ func TestPlantedTicket(t *testing.T) {
 			e.age(t, ticket)
 			wait.Until(t, "the queue goes on", func() bool {
 				enter(t, e, "b_").Leave()
-				return len(next) > 0
+				return next.Over()
 			})
-			get(t, next).Leave()
+			next.Wait(t).Leave()
 			wait.Until(t, "it is logged", func() bool { return e.log.has("abandoned", filepath.Base(ticket)) })
 			if exists(ticket) != (label == "directory") || exists(target+"x") || !exists(target) {
 				t.Error("it is still there, or a link was followed")
@@ -102,7 +102,7 @@ func TestNumberTaken(t *testing.T) {
 		t.Fatal("it was removed")
 	}
 	remove(t, taken)
-	turn := get(t, next)
+	turn := next.Wait(t)
 	killed := helper{Dir: dir, Queue: "c_"}.inside(t)
 	other := open(t, dir)
 	for _, number := range []uint64{tokenAt(t, other, "c_", 0), turn.Token()} {
@@ -114,9 +114,9 @@ func TestNumberTaken(t *testing.T) {
 		} else {
 			killed.Signal(syscall.SIGKILL)
 		}
-		get(t, started(other, "c_")).Leave()
+		started(other, "c_").Wait(t).Leave()
 		stillWaits(t, waiting, "the file is first, though the ticket with its number is gone")
 		remove(t, twin)
-		get(t, waiting).Leave()
+		waiting.Wait(t).Leave()
 	}
 }

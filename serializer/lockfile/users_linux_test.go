@@ -252,11 +252,11 @@ func TestSystemWithoutNotifications(t *testing.T) {
 	remove(t, fileOf(t, dir, tokenAt(t, e, "a_", 0)))
 	stillWaits(t, next, "the second is inside")
 	polling.leave(t)
-	turn := get(t, next)
+	turn := next.Wait(t)
 	polling.do(t, "enter")
 	polling.saysNothing(t, "the third is inside")
 	turn.Leave()
 	polling.says(t, "inside")
 	polling.Signal(syscall.SIGKILL)
-	get(t, started(e, "a_")).Leave()
+	started(e, "a_").Wait(t).Leave()
 }
