@@ -142,29 +142,12 @@ func TestClientsOfLanguageModels(t *testing.T) {
 				t.Errorf("answered %+v", a)
 			}
 			a = ask(func() {
-				k.evictWaiter(t, "gpu_")
+				k.evict(t, "gpu_", 1)
 				go func() { gate <- true }()
 			})
 			if a.Error.Code != "evicted" || a.Error.Type != "overloaded_error" || a.Status != 0 || a.Requests != 1 {
 				t.Errorf("after a refusal: %+v", a)
 			}
 		})
-	}
-}
-
-// evictWaiter takes the last ticket out of a queue.
-func (k *kitchen) evictWaiter(t *testing.T, prefix string) {
-	t.Helper()
-	var queues []struct {
-		Path, Prefix string
-		Tickets      []struct{ Token string }
-	}
-	check(t, json.Unmarshal([]byte(k.Ask("/serialize/queues")), &queues))
-	for _, q := range queues {
-		if q.Prefix == prefix {
-			token := q.Tickets[len(q.Tickets)-1].Token
-			path := strings.ReplaceAll(q.Path+"/"+q.Prefix, "/", "%2F")
-			k.API("DELETE", "/serialize/queues/"+path+"/"+token, "").Want(t, http.StatusOK)
-		}
 	}
 }

@@ -234,10 +234,11 @@ func TestTheLatestWins(t *testing.T) {
 
 const partner = "Ten calls a minute before a partner's interface"
 
-// evictFirst evicts the first ticket of a queue.
-func (k *kitchen) evictFirst(t *testing.T, queue string) {
+// evict evicts the ticket of a queue that has so many before it.
+func (k *kitchen) evict(t *testing.T, queue string, before int) {
 	t.Helper()
-	token := regexp.MustCompile(`"prefix":"` + queue + `".*?"token":"(\d+)"`).FindStringSubmatch(k.Ask("/serialize/queues"))[1]
+	tickets := regexp.MustCompile(`"prefix":"` + queue + `".*?\]`).FindString(k.Ask("/serialize/queues"))
+	token := regexp.MustCompile(`"token":"(\d+)"`).FindAllStringSubmatch(tickets, -1)[before][1]
 	k.run(t, "caddy serialize evict --force --prefix "+queue+" "+token)
 }
 
@@ -252,7 +253,7 @@ func TestCallsInAMinute(t *testing.T) {
 	want(t, first, 200, "served 0")
 	want(t, second, 200, "served 1")
 	k.Nobody()
-	k.evictFirst(t, "partner_")
+	k.evict(t, "partner_", 0)
 	k.Next("2").Leave()
 	want(t, third, 200, "served 2")
 }
@@ -274,7 +275,7 @@ func TestCallsInAMinuteOneAtATime(t *testing.T) {
 	want(t, second, 200, "served 1")
 	k.awaitTickets(t, "partner_pace_", 3)
 	k.Nobody()
-	k.evictFirst(t, "partner_pace_")
+	k.evict(t, "partner_pace_", 0)
 	k.Next("2").Leave()
 	want(t, third, 200, "served 2")
 }
