@@ -3,6 +3,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -39,14 +40,14 @@ type sale struct {
 	left    atomic.Int64 // how many have left
 
 	mu    sync.Mutex
-	turns map[string]*[2]time.Time // by token: the first and the latest moment inside
-	free  map[string]bool          // paths that were asked for without a turn
-	by    map[string]int           // how many requests each Caddy passed on
+	turns map[string]*testcaddy.Span // by token
+	free  map[string]bool            // paths that were asked for without a turn
+	by    map[string]int             // how many requests each Caddy passed on
 }
 
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
-	s := &sale{T: t, turns: make(map[string]*[2]time.Time), free: make(map[string]bool), by: make(map[string]int)}
+	s := &sale{T: t, turns: make(map[string]*testcaddy.Span), free: make(map[string]bool), by: make(map[string]int)}
 	s.client = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: salePrograms}
 	t.Cleanup(s.client.CloseIdleConnections)
 	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
@@ -123,26 +124,8 @@ func (s *sale) saw(token string, r *http.Request) {
 		s.free[r.URL.Path] = true
 		return
 	}
-	if s.turns[token] == nil {
-		s.turns[token] = &[2]time.Time{time.Now()}
-	}
-	s.turns[token][1] = time.Now()
-}
-
-// mostInside is how many turns were inside at one moment, at least.
-func (s *sale) mostInside() (most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, turn := range s.turns {
-		inside := 0
-		for _, other := range s.turns {
-			if !other[0].After(turn[0]) && other[1].After(turn[0]) {
-				inside++
-			}
-		}
-		most = max(most, inside)
-	}
-	return most
+	s.turns[token] = cmp.Or(s.turns[token], &testcaddy.Span{First: time.Now()})
+	s.turns[token].Latest = time.Now()
 }
 
 // customer is a program that comes as a browser does.
@@ -227,13 +210,16 @@ func TestTicketSale(t *testing.T) {
 	tab.run("document.forms[1].submit()", nil)
 	tab.until("document.title === '/'")
 	s.caddys[0].awaitQueue("sale_", 1, 0)
-	if most := s.mostInside(); most > 20 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := testcaddy.MostAtOnce(s.turns)
+	if most > 20 {
 		t.Errorf("%d turns were inside; expected 20 at most", most)
 	}
 	if len(s.by) != 2 {
 		t.Errorf("not both Caddys have passed requests on: %v", s.by)
 	}
-	t.Logf("%d turns, %d at once, %v", len(s.turns), s.mostInside(), s.by)
+	t.Logf("%d turns, %d at once, %v", len(s.turns), most, s.by)
 	want := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
 	if free := slices.Sorted(maps.Keys(s.free)); !slices.Equal(free, want) {
 		t.Errorf("without a turn: %q; expected %q", free, want)

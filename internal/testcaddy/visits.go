@@ -1,11 +1,11 @@
 package testcaddy
 
 import (
+	"cmp"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/testrelay"
@@ -77,33 +77,16 @@ func TestLostVisits(t *testing.T, engine, server string) {
 	wait.Until(t, "the browser gets the page again", func() bool { return works.does(http.MethodGet, "/five").Header.Get("Refresh") != "" })
 	next.does(http.MethodPost, "/leave")
 	works.visits("/five")
-	if most := upstream.mostTurns(); most > 2 {
+	turns := make(map[string]*Span)
+	upstream.each(func(v Hit) {
+		token := v.Header.Get("X-Token")
+		turns[token] = cmp.Or(turns[token], &Span{First: v.Entered})
+		if turns[token].Latest.Before(v.Left) {
+			turns[token].Latest = v.Left
+		}
+	})
+	if most := MostAtOnce(turns); most > 2 {
 		t.Errorf("%d turns were inside; expected 2 at most", most)
 	}
 	upstream.WantNever("buy")
-}
-
-// mostTurns is how many turns were inside at one moment, at least, by the tokens in the header X-Token.
-func (u *Upstream) mostTurns() (most int) {
-	turns := make(map[string]*[2]time.Time)
-	u.each(func(v Hit) {
-		turn := turns[v.Header.Get("X-Token")]
-		if turn == nil {
-			turn = &[2]time.Time{v.Entered}
-			turns[v.Header.Get("X-Token")] = turn
-		}
-		if v.Left.After(turn[1]) {
-			turn[1] = v.Left
-		}
-	})
-	for _, turn := range turns {
-		inside := 0
-		for _, other := range turns {
-			if !other[0].After(turn[0]) && other[1].After(turn[0]) {
-				inside++
-			}
-		}
-		most = max(most, inside)
-	}
-	return most
 }

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -25,7 +23,6 @@ func (s *shop) opensIn(left time.Duration, visits bool) {
 	opens := time.Now().Add(left).Format(time.RFC3339Nano)
 	s.change = func(h *Handler) {
 		h.WaitingPage.Opens, h.WaitingPage.OpensBy = opens, "{http.request.header.User}"
-		h.WaitingPage.Hold = new(caddy.Duration(time.Minute)) // a page that has its place does not ask again
 		if !visits {
 			h.Visit = nil
 		}

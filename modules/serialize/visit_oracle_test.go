@@ -24,6 +24,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -45,19 +46,14 @@ type shop struct {
 	change  func(*Handler) // of what is loaded, or nil
 
 	mu       sync.Mutex
-	visits   map[string]*seenVisit // by token
+	visits   map[string]*testcaddy.Span // by token, also single turns
+	requests map[string]int             // by token
 	outcomes map[string]int
-}
-
-// seenVisit is what the site has seen of a visit or a single turn: it was inside all that time.
-type seenVisit struct {
-	first, last time.Time
-	requests    int
 }
 
 func newShop(t *testing.T, places int, idle time.Duration) *shop {
 	t.Helper()
-	s := &shop{T: t, idle: idle, hold: 3 * time.Second, path: t.TempDir(), engine: "memory", visits: make(map[string]*seenVisit), outcomes: make(map[string]int)}
+	s := &shop{T: t, idle: idle, hold: 3 * time.Second, path: t.TempDir(), engine: "memory", visits: make(map[string]*testcaddy.Span), requests: make(map[string]int), outcomes: make(map[string]int)}
 	s.load(places)
 	s.server = httptest.NewServer(s)
 	t.Cleanup(s.server.Close)
@@ -144,34 +140,9 @@ func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 func (s *shop) saw(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.visits[token]
-	if v == nil {
-		v = &seenVisit{first: time.Now()}
-		s.visits[token] = v
-	}
-	v.last = time.Now()
-	v.requests++
-}
-
-// mostInside is how many visits and single turns have been inside at one moment, at least.
-func (s *shop) mostInside() (most int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	type change struct {
-		at time.Time
-		by int
-	}
-	var changes []change
-	for _, v := range s.visits {
-		changes = append(changes, change{v.first, 1}, change{v.last, -1})
-	}
-	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), a.by-b.by) })
-	inside := 0
-	for _, c := range changes {
-		inside += c.by
-		most = max(most, inside)
-	}
-	return most
+	s.visits[token] = cmp.Or(s.visits[token], &testcaddy.Span{First: time.Now()})
+	s.visits[token].Latest = time.Now()
+	s.requests[token]++
 }
 
 // browser keeps cookies, and is used by one person.
@@ -322,21 +293,24 @@ func TestVisits(t *testing.T) {
 	})
 	people.Go(func() { s.operate(ctx, places) })
 	people.Wait()
-	if most := s.mostInside(); most > places {
+	wait.Until(t, "nobody is inside", func() bool { return s.evict(t.Context(), math.MaxInt) == 0 }) // a turn waits 30 s for its browser
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := testcaddy.MostAtOnce(s.visits)
+	if most > places {
 		t.Errorf("%d were inside; expected %d at most", most, places)
 	}
-	wait.Until(t, "nobody is inside", func() bool { return s.evict(t.Context(), math.MaxInt) == 0 }) // a turn waits 30 s for its browser
 	h := s.current.Load()
 	if inside := h.report.Inside.Load(); inside != 0 {
 		t.Errorf("%d are counted as inside", inside)
 	}
 	long := 0
-	for _, v := range s.visits {
-		if v.requests > 10 {
+	for _, requests := range s.requests {
+		if requests > 10 {
 			long++
 		}
 	}
-	t.Logf("%d turns, of these %d of many requests, %d at once; answers: %v", len(s.visits), long, s.mostInside(), s.outcomes)
+	t.Logf("%d turns, of these %d of many requests, %d at once; answers: %v", len(s.visits), long, most, s.outcomes)
 	for word := range s.outcomes {
 		if !slices.Contains([]string{"200", "page", "visit_ended", "evicted", "504", "cut", "failed", "499", "gone"}, word) {
 			t.Errorf("an answer %s", word)

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -192,12 +194,7 @@ func TestEvictionCancelsAVisit(t *testing.T) {
 	wait.Until(t, "all are inside", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		for _, v := range s.visits {
-			if v.requests == 5 { // two of the page, and one of each that works
-				return true
-			}
-		}
-		return false
+		return slices.Contains(slices.Collect(maps.Values(s.requests)), 5) // two of the page, and one of each that works
 	})
 	s.evict(ctx, 1)
 	for range 3 {
@@ -263,7 +260,7 @@ func TestVisitsAreSmall(t *testing.T) {
 		begin()
 	}
 	s.inside(visits + 1)
-	s.visits = nil // which are the test's own
+	s.visits, s.requests = nil, nil // which are the test's own
 	if !wait.Poll(wait.Patience, func() bool { return runtime.NumGoroutine() < goroutines+visits/10 }) {
 		t.Errorf("%d goroutines; there were %d before the visits", runtime.NumGoroutine(), goroutines)
 	}

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -18,9 +16,7 @@ import (
 func TestWaitingPlacesAreSmall(t *testing.T) {
 	const places = 300
 	s := newShop(t, 1, time.Hour)
-	s.change = func(h *Handler) {
-		h.Visit, h.WaitingPage.Hold = nil, new(caddy.Duration(time.Hour)) // however busy the machine is
-	}
+	s.hold, s.change = time.Hour, func(h *Handler) { h.Visit = nil } // however busy the machine is
 	s.load(1)
 	engine := s.current.Load().engine
 	inside, err := engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})

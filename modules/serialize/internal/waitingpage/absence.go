@@ -1,6 +1,7 @@
 package waitingpage
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,6 +25,11 @@ type absences struct {
 
 // absent is a queue, or a client in it.
 type absent struct{ queue, client string }
+
+// absentOf are the queue, and the client in it, if its address is known.
+func absentOf(queue, client string) []absent {
+	return slices.Compact([]absent{{queue, ""}, {queue, client}})
+}
 
 type absence struct {
 	used   float64 // of the allowance, from 0 to 1
@@ -49,7 +55,7 @@ func (a *absences) left(queue, client string, allowed time.Duration) time.Durati
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	most := 0.0
-	for _, of := range [...]absent{{queue, ""}, {queue, client}} {
+	for _, of := range absentOf(queue, client) {
 		if used := a.costs[of]; used != nil {
 			most = max(most, used.used)
 		}
@@ -84,23 +90,18 @@ func (a *absences) giveBack(queue string) {
 func (a *absences) add(queue, client string, part float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.addLocked(absent{queue, ""}, part)
-	if client != "" {
-		a.addLocked(absent{queue, client}, part)
-	}
-}
-
-func (a *absences) addLocked(of absent, part float64) {
-	used := a.costs[of]
-	if used == nil {
-		used = &absence{forget: time.AfterFunc(absencesKept, func() { a.end(of.queue, of.client) })}
-		if a.costs == nil {
-			a.costs = make(map[absent]*absence)
+	for _, of := range absentOf(queue, client) {
+		used := a.costs[of]
+		if used == nil {
+			used = &absence{forget: time.AfterFunc(absencesKept, func() { a.end(of.queue, of.client) })}
+			if a.costs == nil {
+				a.costs = make(map[absent]*absence)
+			}
+			a.costs[of] = used
 		}
-		a.costs[of] = used
+		used.used = min(used.used+part, 1)
+		used.forget.Reset(absencesKept)
 	}
-	used.used = min(used.used+part, 1)
-	used.forget.Reset(absencesKept)
 }
 
 // end notes that a client has claimed a turn, or came for one that had just been given up:
@@ -108,7 +109,7 @@ func (a *absences) addLocked(of absent, part float64) {
 func (a *absences) end(queue, client string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, of := range [...]absent{{queue, ""}, {queue, client}} {
+	for _, of := range absentOf(queue, client) {
 		if used := a.costs[of]; used != nil {
 			used.forget.Stop()
 			delete(a.costs, of)
