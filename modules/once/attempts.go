@@ -61,7 +61,10 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 
 // isOpen reports whether the latest attempt has got no answer. After an interim one by HTTP/2, only
 // the proxy notices the final one.
-func (a *attempts) isOpen() bool { return a.open.Load() && a.latency() == *a.before.Load() }
+func (a *attempts) isOpen() bool {
+	before := a.before.Load()
+	return a.open.Load() && (before == nil || a.latency() == *before)
+}
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.
 func (a *attempts) isHandshake(err error) bool {
