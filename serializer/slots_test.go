@@ -288,32 +288,3 @@ func TestNamesOfSlots(t *testing.T) {
 		}
 	}
 }
-
-// A crowd never has two on one slot, and nobody waits for ever. Package torture shows that for
-// several processes.
-func TestSlotsOfACrowd(t *testing.T) {
-	engines(t, func(t *testing.T, e *serializer.Engine) {
-		users := map[string]*atomic.Int32{"a": new(atomic.Int32), "b": new(atomic.Int32), "c": new(atomic.Int32)}
-		var left atomic.Int64
-		left.Store(100_000)
-		var all sync.WaitGroup
-		for range 24 {
-			all.Go(func() {
-				for left.Add(-1) >= 0 {
-					turn, err := e.Enter(t.Context(), slotted(3, "a", "b", "c"))
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					if n := users[turn.Slot()].Add(1); n > 1 {
-						t.Errorf("%d on slot %s", n, turn.Slot())
-					}
-					runtime.Gosched()
-					users[turn.Slot()].Add(-1)
-					turn.Leave()
-				}
-			})
-		}
-		all.Wait()
-	})
-}

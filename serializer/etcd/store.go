@@ -1,7 +1,9 @@
 // Package etcd keeps the tickets of [serializer] in an etcd cluster, so that callers on
 // many machines enter one after another, in order of arrival.
-// The example of package redis is a whole program, with another store. The package does not depend on Caddy. The Go module caddy-orderly/modules/etcd makes it an
-// engine of the Caddy plugin.
+//
+// docs/libraries.md has a whole program, on another store of the kind. The package does not
+// depend on Caddy. The Go module caddy-orderly/modules/etcd makes it an engine of the Caddy
+// plugin.
 package etcd
 
 import (

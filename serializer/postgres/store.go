@@ -1,7 +1,9 @@
 // Package postgres keeps the tickets of [serializer] in a PostgreSQL database, so that
 // callers on many machines enter one after another, in order of arrival.
-// The example of package redis is a whole program, with another store. The package does not depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an
-// engine of the Caddy plugin.
+//
+// docs/libraries.md has a whole program, on another store of the kind. The package does not
+// depend on Caddy. The Go module caddy-orderly/modules/postgres makes it an engine of the Caddy
+// plugin.
 package postgres
 
 import (

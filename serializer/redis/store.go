@@ -1,9 +1,9 @@
 // Package redis keeps the tickets of [serializer] in Redis or Valkey, so that callers on many
 // machines enter one after another, in order of arrival.
 //
-// The example, in example_test.go, is a whole program. A server on which nobody has had a queue yet, or that has
-// lost its data, lets nobody in for one [Options.TTL]: others may hold turns of which it does
-// not know.
+// docs/libraries.md has a whole program. A server on which nobody has had a queue yet, or that
+// has lost its data, lets nobody in for one [Options.TTL]: others may hold turns of which it
+// does not know.
 //
 // The package does not depend on Caddy. The Go module caddy-orderly/modules/redis makes it an
 // engine of the Caddy plugin.
