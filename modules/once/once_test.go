@@ -296,6 +296,7 @@ func TestOutcomes(t *testing.T) {
 					t.Errorf("a repetition: %v", again)
 				}
 			}
+			wait.Until(t, "the upstream has had its requests", func() bool { return s.count(key) >= c.effects })
 			if n := s.count(key); n != c.effects {
 				t.Errorf("%d effects, want %d", n, c.effects)
 			}
