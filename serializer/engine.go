@@ -101,6 +101,17 @@ func (e *Engine) Count(queue string) (inside, waiting int) {
 	return inside, waiting
 }
 
+// Ahead returns how many tickets of all processes a newcomer has ahead, as far as the engine has
+// heard. It never blocks.
+func (e *Engine) Ahead(queue string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if q := e.queues[queue]; q != nil {
+		return q.Len()
+	}
+	return 0
+}
+
 // Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder
 // is notified by [Arrival.Revoke], and keeps its turn until it leaves. The owner of a
 // ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
@@ -140,6 +151,8 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 	switch {
 	case t == nil:
 		return nil, ErrNoTicket
+	case t.Local() && t.wantsSlotLocked():
+		e.refuseLocked(t, ErrEvicted)
 	case waiter && t.Admitted():
 		return nil, ErrInside
 	case !t.Local():

@@ -185,6 +185,10 @@ func TestSlotWaitEnds(t *testing.T) {
 				if test.end != nil {
 					wait.Until(t, "it is inside, without a slot", func() bool { inside, _ := e.Count("a_"); return inside == 2 })
 					w.waits(t, e)
+					// Bug: lists said that it was inside, as if two had the slot.
+					if states, _ := e.Queues(t.Context()); states[0].Inside != 1 || states[0].Tickets[1].State != serializer.StateWaiting {
+						t.Errorf("the list is %+v", states)
+					}
 					test.end(t, e, w)
 				}
 				w.refused(t, test.reason, test.cause)

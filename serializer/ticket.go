@@ -223,7 +223,7 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	if t.Owner != nil {
 		s.Owner, s.Alive = t.Owner.Name, new(t.Owner.Alive)
 	}
-	if t.Admitted() {
+	if t.Admitted() && !(t.Local() && t.wantsSlotLocked()) {
 		s.State = StateInside
 	}
 	s.Since = s.Arrived

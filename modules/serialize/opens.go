@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -98,7 +99,8 @@ const maxClosedRetry = 3600
 func (p *passage) retryAfter(now time.Time) string {
 	s, opens := p.handler, p.about.Opens
 	if opens.IsZero() {
-		return s.report.RetryAfter(p.about.Queue, p.about.Position, s.capacity, time.Duration(s.HoldAtLeast), p.about.PausedUntil, now)
+		ahead := cmp.Or(p.engine, s.engine).Ahead(p.about.Queue) // of the next try
+		return s.report.RetryAfter(p.about.Queue, ahead, s.capacity, time.Duration(s.HoldAtLeast), p.about.PausedUntil, now)
 	}
 	return strconv.Itoa(int(min(max(math.Ceil(opens.Sub(now).Seconds()), 1), maxClosedRetry)))
 }

@@ -155,6 +155,13 @@ func (s *Session) SetStateLocked(key string, state uint64) {
 	}
 }
 
+// AskedLocked notes that the owner of another process's ticket was asked to evict it.
+func (s *Session) AskedLocked(key string) {
+	if t := s.Tickets[key]; t != nil && !t.Local() {
+		atomic.OrUint64(&t.Ref, IsAsked)
+	}
+}
+
 // EvictLocked reports that another process asks for the eviction of a ticket.
 func (s *Session) EvictLocked(key string) {
 	if t := s.Tickets[key]; t != nil && t.Local() {

@@ -100,9 +100,15 @@ const (
 	IsAsked              // its owner was asked to evict it
 )
 
-// IsAsked reports whether a ticket of another process is known, and its owner has not obeyed
-// yet to a request to evict it.
-func (st *Store) IsAsked(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsAsked != 0 }
+// AwaitOwner returns when the owner of another process's ticket has obeyed after it was asked to evict
+// it, or the ticket is out, or when ctx is done. An error that asking has had is returned at once.
+func (st *Store) AwaitOwner(ctx context.Context, t *serializer.Ticket, err error, sync func(context.Context) error) error {
+	for err == nil && atomic.LoadUint64(&t.Ref)&IsAsked != 0 {
+		Sleep(ctx, RetryPause/4)
+		err = sync(ctx)
+	}
+	return err
+}
 
 // Inside implements [serializer.Store].
 func (st *Store) Inside(t *serializer.Ticket) bool { return atomic.LoadUint64(&t.Ref)&IsInside != 0 }

@@ -110,7 +110,7 @@ func TestPromises(t *testing.T) {
 			Says: "permission denied for table",
 		}},
 		Clocks:    map[string]func(server){"forward": settable("1 hour"), "back": settable("-1 hour")},
-		Elsewhere: elsewhere, EvictionWaits: true,
+		Elsewhere: elsewhere,
 	}.Run(t)
 }
 

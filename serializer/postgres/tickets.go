@@ -71,11 +71,7 @@ func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	case err == nil && c.rows == 0:
 		return serializer.ErrNoTicket
 	}
-	for err == nil && st.IsAsked(t) {
-		lease.Sleep(ctx, lease.RetryPause/4)
-		err = st.Sync(ctx)
-	}
-	return err
+	return st.AwaitOwner(ctx, t, err, st.Sync)
 }
 
 // whenSent is the time at which it is sent, by this machine's clock.

@@ -38,14 +38,14 @@ func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
 	}
 }
 
-// Evict implements [serializer.Store]. The owner reads it in the log, and it alone knows whether
-// the ticket is inside.
+// Evict implements [serializer.Store]. The owner reads it in the log, and answers there. It alone
+// knows whether the ticket is inside.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	own, err := st.do(ctx, "asking the owner by", "e", t.Key)
 	if err == nil && !slices.Contains(own, "e "+t.Key) {
 		return serializer.ErrNoTicket
 	}
-	return err
+	return st.AwaitOwner(ctx, t, err, st.Sync)
 }
 
 // Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this

@@ -84,7 +84,7 @@ func TestPromises(t *testing.T) {
 		}
 	}
 	testlease.Promises[server]{
-		TTL: 3 * time.Second, Start: startServer, Open: openAs(etcd.Options{}), EvictionWaits: true,
+		TTL: 3 * time.Second, Start: startServer, Open: openAs(etcd.Options{}),
 		Kept: map[string]testlease.Fault[server]{
 			"compaction, connections cut": {TTL: time.Minute, Do: func(_ *testing.T, s server, links []*testrelay.Relay) {
 				for range 20 {

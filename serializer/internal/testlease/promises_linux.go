@@ -41,7 +41,6 @@ type Promises[S Server] struct {
 	Clocks    map[string]func(S)      // settings of the server's clock
 	Elsewhere map[string]Elsewhere[S] // where a process comes to another history
 
-	EvictionWaits bool // until the ticket's owner has obeyed
 }
 
 // Fault costs nobody a turn or a place.
@@ -392,7 +391,7 @@ func (p Promises[S]) evicted(t *testing.T) {
 		owner, other := p.engine(t, link.Addr, ttl), p.engine(t, s.Address(), ttl)
 		holder, waiter, last := Enter(t, owner), Join(t, owner), Join(t, other)
 		limit, want := wait.Patience/2, error(nil)
-		if cutOff && p.EvictionWaits {
+		if cutOff {
 			limit, want = 500*time.Millisecond, context.DeadlineExceeded
 		}
 		queues, err := other.Queues(t.Context())

@@ -20,11 +20,11 @@ const (
 	maxPauseLeft  = 3600
 )
 
-// RetryAfter is the header's value for a refused request. capacity is how many may be
-// inside; 0 is not known. least is how long each hold takes at least. pausedUntil is when the
+// RetryAfter is the header's value for a refused request. ahead is how many tickets the queue has.
+// capacity is how many may be inside; 0 is not known. least is how long each hold takes at least. pausedUntil is when the
 // queue's pause ends, or nil.
-func (s *Counters) RetryAfter(queue string, position, capacity int, least time.Duration, pausedUntil *time.Time, now time.Time) string {
-	wait := float64(position+1) / s.hold.pace(capacity, least, s.Holds.Ages(queue, now))
+func (s *Counters) RetryAfter(queue string, ahead, capacity int, least time.Duration, pausedUntil *time.Time, now time.Time) string {
+	wait := float64(ahead+1) / s.hold.pace(capacity, least, s.Holds.Ages(queue, now))
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
 	case pausedUntil == nil:
