@@ -4,10 +4,8 @@ package integration_test
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -18,54 +16,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
-
-// Bodies of any size arrive complete, with a length or chunked,
-// unless they are larger than the buffers. Then they are refused, and the log names the
-// option.
-func TestUploads(t *testing.T) {
-	t.Parallel()
-	const memory, disk = 4 << 10, 20 << 10
-	c := start(t, setup{tls: true, site: behindQueue("buffer 4KiB 20KiB")})
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
-	sizes := []int{0, 1, memory - 1, memory, memory + 1, memory + disk - 1, memory + disk, memory + disk + 1, memory + disk + 2}
-	for range 10 {
-		sizes = append(sizes, random.IntN(2*(memory+disk)))
-	}
-	for i, size := range sizes {
-		body := make([]byte, size)
-		for at := range body {
-			body[at] = byte(random.Uint32())
-		}
-		for _, chunked := range []bool{false, true} {
-			bothVersions(t, func(t *testing.T, client *http.Client) {
-				name := fmt.Sprintf("%s,%d,%d,%t", t.Name()[len(t.Name())-1:], i, size, chunked)
-				reader := io.Reader(bytes.NewReader(body))
-				if chunked {
-					reader = iotest.HalfReader(reader) // which hides the length
-				}
-				status := http.StatusOK
-				if size > memory+disk {
-					status = http.StatusRequestEntityTooLarge
-				}
-				r := doContext(t.Context(), client, "POST", c.url+"/?name="+name, reader).Want(t, status)
-				if status != http.StatusOK {
-					if r.ProtoMajor == 1 && !r.Close {
-						t.Errorf("%s: the rest of the body counts as the next request", name)
-					}
-					c.WantNever(name)
-					return
-				}
-				if v := c.Hit(name); v.Body != string(body) {
-					t.Errorf("%s: the upstream got %d bytes, or others", name, len(v.Body))
-				}
-			})
-		}
-	}
-	c.awaitEntry("a line that names the option", func(e entry) bool { return strings.Contains(e.Text("msg"), "buffer off") })
-	c.awaitTickets(0)
-}
 
 // A client that sends its body slowly does not hold the queue: it gets its ticket when
 // the body is complete, whatever its header says. Bug: a body larger than buffer held the
@@ -228,7 +178,7 @@ func TestRefusedAfterBody(t *testing.T) {
 
 // A client that waits for 100 Continue before it sends its body receives it. Bug: with a
 // full queue, too; now it is refused. Nor is the whole of a large body waited for then. One
-// that announces too much is not asked to send it.
+// that announces too much is not asked to send it, and the log names the option.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, engine string) {
@@ -245,6 +195,7 @@ func TestExpectContinue(t *testing.T) {
 		if got := answerOf(t, c.dial(head("full", 1<<30, "Expect: 100-continue\r\n"))); got != http.StatusRequestEntityTooLarge {
 			t.Errorf("answered %d, want 413", got)
 		}
+		c.awaitEntry("a line that names the option", func(e entry) bool { return strings.Contains(e.Text("msg"), "buffer off") })
 		holder, waiter := c.holder(t), c.getting("/?name=waiter")
 		c.awaitQueue("serializer_", 1, 1)
 		if got := answerOf(t, c.dial(head("full", 10, "Expect: 100-continue\r\n"))); got != http.StatusServiceUnavailable {
