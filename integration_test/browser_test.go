@@ -236,8 +236,8 @@ func (b *browser) until(expression string) {
 		return
 	}
 	var text string
-	_ = b.evaluate(wait.Patience/4, "document.body?.innerText ?? ''", &text)
-	b.t.Fatalf("waited in vain for %s: %v; the page shows:\n%s", expression, err, text)
+	_ = b.evaluate(wait.Patience/4, "location.href + ', ' + document.readyState + ', shows:\\n' + (document.body?.innerText ?? '')", &text)
+	b.t.Fatalf("waited in vain for %s: %v; the page %s", expression, err, text)
 }
 
 // screen sets the size of the window, and light or dark.

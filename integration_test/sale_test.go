@@ -9,7 +9,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +76,7 @@ func startSale(t *testing.T) *sale {
 	file := filepath.Join(data, "haproxy.cfg")
 	testcaddy.WriteFile(t, file, config)
 	testprocess.Start(t, exec.CommandContext(t.Context(), haproxy, "-db", "-f", file))
-	wait.Until(t, "HAProxy answers", func() bool { return s.newCustomer().does("GET", "/health").StatusCode == http.StatusOK })
+	wait.Until(t, "HAProxy answers", func() bool { return s.newCustomer().Does("GET", "/health").StatusCode == http.StatusOK })
 	return s
 }
 
@@ -128,39 +127,28 @@ func (s *sale) saw(token string, r *http.Request) {
 	s.turns[token].Latest = time.Now()
 }
 
-// customer is a program that comes as a browser does.
-type customer struct {
-	sale   *sale
-	client *http.Client
-}
-
-func (s *sale) newCustomer() *customer {
-	jar, _ := cookiejar.New(nil)
-	return &customer{s, &http.Client{Jar: jar, Transport: s.client, CheckRedirect: testcaddy.StayHere, Timeout: 2 * wait.Patience}}
-}
-
-func (p *customer) does(method, path string, header ...string) testcaddy.Answer {
-	r, err := http.NewRequestWithContext(p.sale.Context(), method, p.sale.url+path, nil)
-	check(p.sale.T, err)
-	testcaddy.SetHeader(r, header)
-	return testcaddy.Do(p.client, r)
+// newCustomer is a program that comes as a browser does.
+func (s *sale) newCustomer() *testcaddy.Browser {
+	b := testcaddy.NewBrowser(s.T, s.url)
+	b.Transport = s.client
+	return b
 }
 
 // comes opens the shop's page, waits with the waiting page if it has to, and does what people do.
-func (p *customer) comes() (answers []string) {
+func (s *sale) comes(b *testcaddy.Browser) (answers []string) {
 	page := []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate"}
-	a := p.does("GET", "/tickets", page...)
+	a := b.Does("GET", "/tickets", page...)
 	if strings.Contains(a.Text, "It opens:") {
-		p.sale.early.Add(1)
+		s.early.Add(1)
 	}
-	for ; a.Header.Get("Refresh") != ""; a = p.does("GET", "/tickets", page...) {
+	for ; a.Header.Get("Refresh") != ""; a = b.Does("GET", "/tickets", page...) {
 		for waits := true; waits; waits = strings.Contains(a.Text, `"number"`) {
-			a = p.does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
+			a = b.Does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
 		}
 	}
 	answers = append(answers, a.Status)
 	for _, path := range []string{"/pictures/1", "/pictures/2", "/cart", "/pay", "/order", "/logout"} {
-		answers = append(answers, p.does("POST", path).Status)
+		answers = append(answers, b.Does("POST", path).Status)
 	}
 	return answers
 }
@@ -171,16 +159,16 @@ func TestTicketSale(t *testing.T) {
 	t.Parallel()
 	s := startSale(t)
 	for _, path := range []string{"/", "/robots.txt", "/health", "/static/logo.svg"} {
-		s.newCustomer().does("GET", path).Want(t, http.StatusOK)
+		s.newCustomer().Does("GET", path).Want(t, http.StatusOK)
 	}
-	s.newCustomer().does("POST", "/webhooks/paid").Want(t, http.StatusOK)
+	s.newCustomer().Does("POST", "/webhooks/paid").Want(t, http.StatusOK)
 	buyer, other := s.openWindow(), s.openWindow()
 	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
 	var programs sync.WaitGroup
 	t.Cleanup(programs.Wait)
 	for range salePrograms {
 		programs.Go(func() {
-			answers := s.newCustomer().comes()
+			answers := s.comes(s.newCustomer())
 			if slices.ContainsFunc(answers, func(a string) bool { return a != "200 OK" && a != "303 See Other" }) {
 				t.Errorf("a visitor gets %q", answers)
 			}

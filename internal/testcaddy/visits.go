@@ -12,33 +12,33 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// browser keeps cookies, as those of people do.
-type browser struct {
-	t      testing.TB
-	url    string
-	client http.Client
+// Browser is a client that keeps cookies, as those of people do.
+type Browser struct {
+	http.Client
+	t   testing.TB
+	url string
 }
 
-func newBrowser(t testing.TB, url string) *browser {
+// NewBrowser returns a browser for a site, which has no cookies yet.
+func NewBrowser(t testing.TB, url string) *Browser {
 	jar, _ := cookiejar.New(nil)
-	return &browser{t, url, http.Client{Jar: jar, Timeout: wait.Patience}}
+	return &Browser{http.Client{Jar: jar, CheckRedirect: StayHere, Timeout: 2 * wait.Patience}, t, url}
 }
 
-func (b *browser) does(method, path string) Answer {
-	return Do(&b.client, newRequest(b.t, method, b.url+path, "", "Accept", "text/html"))
-}
-
-// enters opens a page until its turn has come.
-func (b *browser) enters(path string) {
+// Does sends a request. header is names and values in turn.
+func (b *Browser) Does(method, path string, header ...string) Answer {
 	b.t.Helper()
-	wait.Until(b.t, path+" is served", func() bool { return b.does(http.MethodGet, path).StatusCode == http.StatusOK })
+	return Do(&b.Client, newRequest(b.t, method, b.url+path, "", header...))
 }
 
 // visits has a visit after two pages: one for its cookie, and one with it.
-func (b *browser) visits(path string) {
+func (b *Browser) visits(path string) {
 	b.t.Helper()
-	b.enters(path)
-	b.enters(path)
+	for range 2 {
+		wait.Until(b.t, path+" is served", func() bool {
+			return b.Does(http.MethodGet, path, "Accept", "text/html").StatusCode == http.StatusOK
+		})
+	}
 }
 
 // TestLostVisits tests visits whose lease is lost. engine is the name and the block of one, with SERVER for
@@ -55,25 +55,27 @@ func TestLostVisits(t *testing.T, engine, server string) {
 		return "http://" + addr
 	}
 	cut, other := start(link.Addr), start(server)
-	works, idle, next, last := newBrowser(t, cut), newBrowser(t, cut), newBrowser(t, other), newBrowser(t, other)
+	works, idle, next, last := NewBrowser(t, cut), NewBrowser(t, cut), NewBrowser(t, other), NewBrowser(t, other)
 	works.visits("/one")
 	idle.visits("/two")
 	answers := make(chan Answer, 1)
-	go func() { answers <- works.does(http.MethodPost, "/work?gate") }()
+	go func() { answers <- works.Does(http.MethodPost, "/work?gate") }()
 	upstream.AwaitEntry("work")
-	if a := next.does(http.MethodGet, "/three"); a.Header.Get("Refresh") == "" {
+	if a := next.Does(http.MethodGet, "/three", "Accept", "text/html"); a.Header.Get("Refresh") == "" {
 		t.Errorf("answer %v; expected the page", a)
 	}
 	link.Part(true)
 	Await(t, answers).Want(t, http.StatusGatewayTimeout)
-	if a := idle.does(http.MethodPost, "/buy"); a.StatusCode != http.StatusServiceUnavailable {
+	if a := idle.Does(http.MethodPost, "/buy"); a.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("answer %v; expected 503", a)
 	}
 	next.visits("/three")
 	last.visits("/four")
 	link.Part(false)
-	wait.Until(t, "the browser gets the page again", func() bool { return works.does(http.MethodGet, "/five").Header.Get("Refresh") != "" })
-	next.does(http.MethodPost, "/leave")
+	wait.Until(t, "the browser gets the page again", func() bool {
+		return works.Does(http.MethodGet, "/five", "Accept", "text/html").Header.Get("Refresh") != ""
+	})
+	next.Does(http.MethodPost, "/leave")
 	works.visits("/five")
 	turns := make(map[string]*Span)
 	upstream.each(func(v Hit) {
