@@ -53,8 +53,8 @@ type Arrival struct {
 	// turn comes, so what it no longer returns is given to nobody. Nil means no slots.
 	Slots func() []string
 
-	// Holds are the turns that the caller has already. While it waits, it leaves none of
-	// them. A store may issue no tickets until some holders have left. It still issues those
+	// Holds are the turns that the caller has already, in other queues: one that arrives again in
+	// its own waits for itself. While it waits, it leaves none of them. A store may issue no tickets until some holders have left. It still issues those
 	// that these holders ask for; see [ErrNotNow].
 	Holds []Turn
 
@@ -83,7 +83,8 @@ type Turn interface {
 
 	// Context is done when the turn has been revoked or left. [context.Cause] says why: it
 	// wraps what [Arrival.Revoke] gets, or is [ErrLeft]. Work that must not go on without the
-	// turn uses this context, and checks it at its end. A turn that is revoked lasts until
+	// turn uses this context, and checks it at its end. A process that was stopped may learn of a lost
+	// lease a moment later, so only the token is exact. A turn that is revoked lasts until
 	// Leave, except with [ErrLost]: then another caller may be inside already. The context does not
 	// descend from that of [Engine.Enter], which is that of the wait; the one of [Engine.Do] does.
 	Context() context.Context
@@ -96,7 +97,8 @@ type Turn interface {
 
 	// LeaveAt ends the turn at a moment, or at once if that has passed. Meanwhile the ticket
 	// is inside without its caller, so with a limit of n, at most n callers enter in such a time.
-	// If the turn is or gets revoked, it ends at once; then [Arrival.Revoke] is not called.
+	// If the turn is or gets revoked, also by [Engine.Close], it ends at once; then [Arrival.Revoke] is not
+	// called.
 	// Another LeaveAt does not put it off; Leave still ends it at once. When it has ended, ended
 	// is called, once and from another goroutine. Nil means no notification.
 	LeaveAt(moment time.Time, ended func())

@@ -100,12 +100,16 @@ type Wait struct {
 	timeout time.Duration // of [Wait.End]; 0 is no limit
 }
 
-// End waits for the turn of an arrival by [Engine.Arrive], and returns what Enter would.
+// End waits for the turn of an arrival by [Engine.Arrive], and returns what Enter would. The zero value
+// has nothing to wait for: it panics.
 func (w Wait) End(ctx context.Context) (Turn, error) { return w.EndTicking(ctx, nil, nil) }
 
 // EndTicking is End for a caller that has something to do meanwhile. It calls tick, in the
 // goroutine of the caller, for each message of ticks. A turn that comes then waits for it.
 func (w Wait) EndTicking(ctx context.Context, ticks <-chan time.Time, tick func()) (Turn, error) {
+	if w.ticket == nil {
+		panic("serializer: End of a wait that has ended")
+	}
 	e, t := w.ticket.engine, w.ticket
 	var expired <-chan time.Time
 	if w.timeout > 0 {

@@ -81,7 +81,8 @@ type Requester interface {
 	Request() Request
 }
 
-// Label is a [Requester] for work that is no request of HTTP: lists show the text.
+// Label is a [Requester] for work that is no request of HTTP. Only lists of its own process have it, as
+// [TicketState.Requester].
 type Label string
 
 // Request implements [Requester].

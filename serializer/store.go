@@ -25,7 +25,8 @@ type Store interface {
 	Path() string
 
 	// Follow begins to report to events. It is called once, before all other methods. It
-	// need not wait until the store can be reached.
+	// need not wait until the store can be reached. The pauses of a queue are reported before
+	// its first ticket.
 	Follow(events Events)
 
 	// Append numbers the tickets, shows them to all processes that share the queues, and

@@ -21,7 +21,7 @@ type reason struct {
 var (
 	noKey    = &reason{"no_key", http.StatusBadRequest, "The request needs an idempotency key."}
 	noScope  = &reason{"no_scope", http.StatusBadRequest, "It is not known whose idempotency key this is."}
-	badKey   = &reason{"bad_key", http.StatusBadRequest, "The idempotency key must have 1 to 255 visible ASCII characters."}
+	badKey   = &reason{"bad_key", http.StatusBadRequest, "The request needs exactly one idempotency key, of 1 to 255 visible ASCII characters."}
 	running  = &reason{"running", http.StatusConflict, "The first request with this idempotency key is still running, or waits in a pause. Try again later, with the same key."}
 	unclear  = &reason{"unknown", http.StatusConflict, "It is not known what became of the first request with this idempotency key. Find out before you send it with another key."}
 	unkept   = &reason{"not_kept", http.StatusConflict, "The first request with this idempotency key was answered, but the answer was not kept."}

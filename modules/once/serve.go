@@ -39,6 +39,7 @@ type passage struct {
 	id      requestid.ID
 	asked   record // what the request is, and what became of it
 	outcome string // or "", as of one that waits
+	acted   bool   // an upstream may have acted on it, and nobody knows
 	all     *passages
 	earlier *passage
 
@@ -70,7 +71,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if why != nil {
 		return p.refuse(w, r, why, err)
 	}
-	if err := p.readBody(w, r); err != nil {
+	p.context.Init(r, true, heldturns.Around(p.vars))
+	body, err := p.readBody(w, r)
+	defer body.FreeAfter(p.context.Request())
+	if err != nil {
 		return err
 	}
 	found, err := p.load(r)
@@ -149,11 +153,12 @@ func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
 }
 
 // comesAgain reports whether the request comes to a key again that it is the first one of: by a
-// second line, a rewrite or an error route. It would wait for itself.
+// second line, a rewrite or an error route. It would wait for itself. An error route is refused if
+// an upstream may have acted: it would act again.
 func (p *passage) comesAgain() bool {
 	for e := p.earlier; e != nil; e = e.earlier {
 		if e.outcome == outcomeFirst && e.key.hash == p.key.hash {
-			return true
+			return !e.acted
 		}
 	}
 	return false
@@ -180,22 +185,19 @@ func (all *passages) Innermost() *turncontext.Context {
 }
 
 // readBody reads the request body, which is compared, before anything else.
-func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
+func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (body *requestbody.Body, err error) {
 	if err := requestbody.RefuseIncremental(w, r); err != nil {
-		return err
+		return nil, err
 	}
 	limits := requestbody.Limits{Memory: int64(*p.handler.Buffer), Disk: int64(*p.handler.BufferDisk)}
-	body, err := requestbody.Read(r, limits)
-	if body != nil {
-		context.AfterFunc(r.Context(), body.Free) // error routes may read it, too
-	}
+	body, err = requestbody.Read(r, limits)
 	if err == nil && p.handler.Compare == compareBody {
 		p.asked.Sum, err = requestbody.Sum(r)
 	}
 	if err != nil {
 		requestbody.EndConnection(w, r)
 	}
-	return err
+	return body, err
 }
 
 // load finds the record of the key, or nil.
@@ -224,7 +226,6 @@ func (p *passage) queue() string { return "orderly_once_" + p.key.hash + "_" }
 // enter takes a ticket in the queue of the key, and waits for the turn. If it returns an error,
 // the passage has none.
 func (p *passage) enter(w http.ResponseWriter, r *http.Request) (err error) {
-	p.context.Init(r, true, heldturns.Around(p.vars))
 	if p.engine, err = p.handler.engine.Acquire(); err != nil {
 		return err
 	}
@@ -334,7 +335,8 @@ func (p *passage) settle(became state, answer responsebuffer.Answer, err error) 
 	case free:
 		outcome = outcomeFreed
 	case unknown:
-		p.logSome("unknown", zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
+		p.acted = p.mayHaveActed(err)
+		p.logSome("unknown "+p.key.hash, zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
 	case answered:
 		p.asked.Status, p.asked.Body, p.asked.Header = answer.Status, answer.Body, maps.Clone(answer.Header)
 		maps.DeleteFunc(p.asked.Header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
@@ -375,7 +377,11 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, why *reason, er
 	if why == failed {
 		level = zap.ErrorLevel
 	}
-	p.logSome(why.name, level, "refused", zap.String("reason", why.name), zap.Error(err))
+	kind := why.name
+	if why == unclear { // whoever looks into the application needs all of them
+		kind += " " + p.key.hash
+	}
+	p.logSome(kind, level, "refused", zap.String("reason", why.name), zap.Error(err))
 	p.count(why.name)
 	heldturns.Around(p.vars).Fail(turncontext.ErrRefused)
 	return why.answer(w, r)

@@ -66,6 +66,17 @@ func (p *passage) judgeError(err error) state {
 	return unknown
 }
 
+// mayHaveActed reports whether an upstream may have got the request, by what is known of attempts or
+// else by a proxy's error.
+func (p *passage) mayHaveActed(err error) bool {
+	failure, _ := errors.AsType[caddyhttp.HandlerError](err)
+	switch failure.StatusCode {
+	case http.StatusBadGateway, http.StatusGatewayTimeout, requestbody.StatusClientClosed:
+		return true
+	}
+	return p.sent.sent.Load() || p.latency() != nil
+}
+
 // freeIfUnsent judges a request that went no further, since a queue refused it or no upstream was
 // there. Another proxy may have sent it before, or an earlier attempt. Of net/http, each attempt is
 // known. Of others, such as FastCGI, one that got an answer is, and several count as sent.

@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -100,7 +99,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err != nil {
 		return p.refuse(w, r, next, err)
 	}
-	defer p.dropBody()
+	defer p.body.FreeAfter(p.context.Request())
 	switch err = p.wait(w, r); {
 	case err == nil:
 		return p.serve(w, r, next)
@@ -253,14 +252,6 @@ func (p *passage) readBody(w http.ResponseWriter, r *http.Request) (err error) {
 	return err
 }
 
-// dropBody frees what was read of the body when the request has been answered: error routes
-// may read it, too, also those that come after an outer turn.
-func (p *passage) dropBody() {
-	if p.body != nil {
-		context.AfterFunc(p.context.Request(), p.body.Free)
-	}
-}
-
 // wait takes a ticket and waits for the turn. If it returns an error, the passage has none.
 func (p *passage) wait(w http.ResponseWriter, r *http.Request) (err error) {
 	s := p.handler
@@ -361,10 +352,11 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 // client's fault, and every other one that of the storage.
 func refusalOf(err error) *serializer.Refused {
 	if refused, ok := errors.AsType[*serializer.Refused](err); ok {
+		mine := *refused                    // tabs of one browser share it
 		if errors.Is(err, errHoldTimeout) { // of a queue around, whose client is still there
-			refused.Reason = serializer.ReasonTimeout
+			mine.Reason = serializer.ReasonTimeout
 		}
-		return refused
+		return &mine
 	}
 	reason := serializer.ReasonStorage
 	if _, ok := errors.AsType[caddyhttp.HandlerError](err); ok && !errors.Is(err, requestbody.ErrFile) {

@@ -47,7 +47,7 @@ func (s *Handler) parseVisit(d *caddyfile.Dispenser) (err error) {
 	}
 	s.Visit = new(Visit)
 	if s.Visit.Idle, err = directive.DurationOf(d, "visit", args[0], time.Millisecond); err == nil && len(args) > 1 {
-		s.Visit.Longest, err = directive.DurationOf(d, "visit: longest", args[1], time.Millisecond)
+		s.Visit.Longest, err = directive.DurationOf(d, "visit: longest", args[1], 0)
 	}
 	return err
 }

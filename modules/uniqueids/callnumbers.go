@@ -34,9 +34,9 @@ func openCallNumbers(_ context.Context, u *Handler) (newID, error) {
 		c.CallNumberGenerator = uniqueid.Must(uniqueid.NewCallNumberGenerator(c))
 		return c, nil
 	})
-	c := value.(*callNumbers)
+	c, storage := value.(*callNumbers), u.storage // a pointer into the handler would keep its whole configuration
 	return func(ids *requestIDs) (string, error) {
-		c.storage.Store(&u.storage)
+		c.storage.Store(&storage)
 		number, err := c.New(ids.ctx)
 		if err != nil {
 			return "", err

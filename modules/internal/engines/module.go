@@ -102,7 +102,7 @@ func Load(ctx caddy.Context, settings any, raw json.RawMessage) (Module, error) 
 	return engine, nil
 }
 
-// SharedSpace is for an Module whose engines may keep the same queues
+// SharedSpace is for a Module whose engines may keep the same queues
 // even if their keys differ, because only other settings differ, not the
 // place.
 type SharedSpace interface {

@@ -216,6 +216,15 @@ func Sum(r *http.Request) ([]byte, error) {
 	return b.sum, nil
 }
 
+// FreeAfter frees the body when the request has been answered, which ends the context: error routes
+// may read it, too. If the context has ended already, the client has hung up, and nothing says when
+// the request is over. Then the garbage collector closes the file. b may be nil.
+func (b *Body) FreeAfter(request context.Context) {
+	if b != nil && request.Err() == nil {
+		context.AfterFunc(request, b.Free)
+	}
+}
+
 // Free closes the file, so that it is gone. What is in memory can still be read. b may
 // be nil.
 func (b *Body) Free() {

@@ -117,12 +117,10 @@ func (e *holdEstimate) pace(capacity int, least time.Duration, ages []time.Durat
 		usual = slices.Max(append(ages, unknownHold)).Seconds()
 	}
 	usual = max(usual, least.Seconds())
-	for i := range cmp.Or(capacity, max(len(ages), 1)) {
-		hold := usual
-		if i < len(ages) {
-			hold = max(hold, ages[i].Seconds())
-		}
-		turns += 1 / hold
+	units := cmp.Or(capacity, max(len(ages), 1))
+	taken := ages[:min(len(ages), units)]
+	for _, age := range taken {
+		turns += 1 / max(usual, age.Seconds())
 	}
-	return turns
+	return turns + float64(units-len(taken))/usual
 }

@@ -40,6 +40,7 @@ func TestRetryAfter(t *testing.T) {
 		{"behind five readers", []time.Duration{2 * s}, []time.Duration{s, s, s, s, s}, 1, true, 9, 0, "4"},
 		{"behind a writer", []time.Duration{2 * s}, []time.Duration{s}, 1, true, 9, 0, "20"},
 		{"readers, all inside elsewhere", []time.Duration{2 * s}, nil, 1, true, 9, 0, "20"},
+		{"as many as come", []time.Duration{2 * s}, []time.Duration{s}, 1 << 60, false, 3, 0, "1"}, // bug: time for each of them
 		{"held, nothing known", nil, []time.Duration{s}, 10, false, 10, 60 * s, "66"},
 		{"held, after an eviction", []time.Duration{s}, nil, 1, false, 1, 6 * s, "12"},
 	} {

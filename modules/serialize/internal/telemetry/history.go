@@ -45,7 +45,7 @@ func (s *Counters) Sample(now time.Time) {
 
 // refusals are how many requests were refused, but for those whose clients had left.
 func (s *Counters) refusals() (count uint32) {
-	for _, reason := range serializer.Reasons() {
+	for _, reason := range append(serializer.Reasons(), ReasonVisitEnded) {
 		if reason != serializer.ReasonGone {
 			count += uint32(s.outcomes[string(reason)].count.Load())
 		}

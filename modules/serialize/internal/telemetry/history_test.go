@@ -28,10 +28,10 @@ func TestHistory(t *testing.T) {
 	}
 	sample(0, 1)
 	sample(SampleInterval, 2, serializer.ReasonTimeout, serializer.ReasonGone)
-	sample(SampleInterval+time.Second, 3, serializer.ReasonFull)
-	want("two in an interval", []Sample{{Waiting: 1}, {Waiting: 3, Refused: 2}})
+	sample(SampleInterval+time.Second, 3, serializer.ReasonFull, ReasonVisitEnded)
+	want("two in an interval", []Sample{{Waiting: 1}, {Waiting: 3, Refused: 3}})
 	sample(4*SampleInterval, 0)
-	want("some missed", []Sample{{Waiting: 1}, {Waiting: 3, Refused: 2}, {}, {}, {}})
+	want("some missed", []Sample{{Waiting: 1}, {Waiting: 3, Refused: 3}, {}, {}, {}})
 	sample(time.Duration(samplesKept+1)*SampleInterval, 4)
 	last := make([]Sample, samplesKept)
 	last[samplesKept-1].Waiting = 4

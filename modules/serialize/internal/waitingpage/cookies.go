@@ -40,7 +40,7 @@ const (
 )
 
 // Where turns are visits, one of these begins the value of a cookie, and tells whether the
-// browser has had a visit. All other values begin with a capital letter or a digit.
+// browser has had a visit. All other values begin with a hexadecimal digit or a capital letter.
 const (
 	newcomer = "n"
 	visitor  = "v"

@@ -212,6 +212,24 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 	})
 }
 
+// Bug: the end of one client's absence gave the whole queue back what others had just used up.
+func TestAbsencesEndApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var a absences
+		a.add("q", "one", 1)
+		time.Sleep(absencesKept / 2)
+		a.add("q", "two", 1)
+		time.Sleep(absencesKept/2 + time.Second)
+		if left := a.left("q", "three", allowance); left != 0 {
+			t.Errorf("half a minute after an absence, %v are left", left)
+		}
+		time.Sleep(absencesKept)
+		if left := a.left("q", "three", allowance); left != allowance {
+			t.Errorf("a minute later, %v are left", left)
+		}
+	})
+}
+
 // Bug: one client that kept its cookies and never claimed a turn idled a queue: each turn that
 // another browser claimed gave it three seconds again.
 func TestClientThatNeverClaims(t *testing.T) {
