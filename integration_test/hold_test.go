@@ -14,28 +14,30 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// At most as many requests as may be inside enter within the time of hold_at_least, by all
-// processes together. TestEngine shows the same of the other engines.
+// Requests enter no faster than hold_at_least lets them, into all processes together. Package storetest
+// shows of each engine that at most as many as may be inside enter within the time.
 func TestHoldAtLeast(t *testing.T) {
 	t.Parallel()
+	const requests, held = 12, 100 * time.Millisecond
 	for _, test := range []struct {
-		options   string
-		processes int
-		pace      testcaddy.Pace
-	}{
-		{"", 3, testcaddy.Pace{Limit: 1, Within: 100 * time.Millisecond}},
-		{"concurrency 3", 3, testcaddy.Pace{Limit: 3, Within: 200 * time.Millisecond}},
-		{"engine memory", 1, testcaddy.Pace{Limit: 1, Within: 50 * time.Millisecond}},
-	} {
+		options          string
+		processes, limit int
+	}{{"", 3, 1}, {"concurrency 3", 3, 3}, {"engine memory", 1, 1}} {
 		t.Run(test.options, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{global: "debug", site: behindQueue("hold_at_least " + test.pace.Within.String() + "\n" + test.options)})
-			caddys := map[string]*testcaddy.Server{c.url: c.Server}
+			c := startQueue(t, "hold_at_least "+held.String()+"\n"+test.options)
+			caddys := []*caddy{c}
 			for len(caddys) < test.processes {
-				other := c.another()
-				caddys[other.url] = other.Server
+				caddys = append(caddys, c.another())
 			}
-			test.pace.Want(t, 12/test.processes, caddys)
+			begun, answers := time.Now(), []<-chan testcaddy.Answer{}
+			for i := range requests {
+				answers = append(answers, caddys[i%test.processes].getting("/"))
+			}
+			c.wantServed(answers...)
+			if took, least := time.Since(begun), (requests/time.Duration(test.limit)-1)*held; took < least {
+				t.Errorf("%d requests took %v; expected %v at least", requests, took, least)
+			}
 			c.wantEmpty()
 		})
 	}

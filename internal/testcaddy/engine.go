@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -16,7 +15,6 @@ import (
 // TestEngine tests what all engines of servers promise. engine is the name and the block of one, and start
 // starts its server. Without its server, Caddy loads its configuration, and refuses requests with 503. It
 // serves once the server can be reached. Its ttl is 3s. Three Caddys share the queue. A reload keeps the claim on it.
-// Turns are held for as long as the configuration says.
 func TestEngine(t *testing.T, engine string, start func()) {
 	t.Helper()
 	site := func(addr, timeout string) string {
@@ -63,16 +61,6 @@ func TestEngine(t *testing.T, engine string, start func()) {
 	if len(begun) != 1 {
 		t.Errorf("%d sessions of 3 s were begun, with one reload", len(begun))
 	}
-	byURL := make(map[string]*Server)
-	for i, caddy := range caddys {
-		held := strings.Replace(site(addrs[i], "1m\nconcurrency 2\nhold_at_least 100ms"), "{$ADMIN}", "{$ADMIN}\ndebug", 1)
-		if err := caddy.Load("text/caddyfile", held); err != nil {
-			t.Fatal(err)
-		}
-		AwaitOneListener(t, addrs[i])
-		byURL["http://"+addrs[i]] = caddy
-	}
-	Pace{Limit: 2, Within: 100 * time.Millisecond}.Want(t, 4, byURL)
 	for _, caddy := range caddys {
 		caddy.End(os.Interrupt)
 		if caddy.Err != nil {
