@@ -158,6 +158,9 @@ func TestLeaveAt(t *testing.T) {
 				if c.do != nil {
 					c.do(e, turn)
 				}
+				if c.do != nil && c.lasts == 0 && turn.Reenter() { // although nothing has noticed the end yet
+					t.Error("it could be entered again")
+				}
 				cause := <-ended
 				if r := next.get(t); r.err == nil {
 					r.turn.Leave()
