@@ -55,7 +55,9 @@ func (why *reason) answer(w http.ResponseWriter, r *http.Request) error {
 	case running, failed:
 		header.Set("Retry-After", strconv.Itoa(retryAfter))
 	case unclear, unkept:
-		header.Set("X-Should-Retry", "false") // libraries of payment providers know it
+		for _, field := range []string{"X-Should-Retry", "Stripe-Should-Retry"} { // which libraries know
+			header.Set(field, "false")
+		}
 	}
 	requestbody.EndConnection(w, r)
 	w.WriteHeader(why.status)
