@@ -109,7 +109,7 @@ func TestLoadWarnings(t *testing.T) {
 			file_server
 		}`,
 	})
-	c.Interrupt() // so that the test has all of the log
+	c.End(os.Interrupt) // so that the test has all of the log
 	warnings := c.Log.All(func(e entry) bool {
 		return e["level"] == "warn" && strings.HasPrefix(e.Text("logger"), "http.handlers.serialize")
 	})

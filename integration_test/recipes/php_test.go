@@ -235,7 +235,7 @@ func TestDeploy(t *testing.T) {
 	awaitMore(&served, "requests are served")
 	for line := range strings.Lines(blocks(t, "recipes.md", heading, "sh")[0]) {
 		if strings.HasPrefix(line, "systemctl") {
-			fpm.Interrupt()
+			fpm.End(os.Interrupt)
 			fpm = testcaddy.StartPHP(t, socket)
 		} else {
 			k.run(t, line)
@@ -250,7 +250,7 @@ func TestDeploy(t *testing.T) {
 	}
 	t.Logf("%d requests served, %d failed, with a restart in a pause", served.Load(), failed.Load())
 
-	fpm.Interrupt() // without a pause
+	fpm.End(os.Interrupt) // without a pause
 	awaitMore(&failed, "requests fail without a pause")
 	fpm = testcaddy.StartPHP(t, socket)
 	awaitMore(&served, "requests are served again")

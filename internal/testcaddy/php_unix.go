@@ -85,7 +85,7 @@ func StartPHP(t testing.TB, socket string, pool ...string) *testprocess.Process 
 	WriteFile(t, config, fmt.Sprintf("[global]\ndaemonize = no\nerror_log = /dev/stderr\n[test]\n%slisten = %s\nlisten.mode = 0666\n"+
 		"pm = static\npm.max_children = 8\n%s\n", user, socket, strings.Join(pool, "\n")))
 	fpm := testprocess.Start(t, exec.Command(program, "--nodaemonize", "--fpm-config", config))
-	t.Cleanup(fpm.Interrupt)
+	t.Cleanup(func() { fpm.End(os.Interrupt) })
 	fpm.AwaitText("ready to handle connections")
 	return fpm
 }

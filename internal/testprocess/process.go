@@ -70,12 +70,6 @@ func (p *Process) Signal(sig os.Signal) {
 	}
 }
 
-// Interrupt is [Process.End] by an interrupt.
-func (p *Process) Interrupt() {
-	p.t.Helper()
-	p.End(os.Interrupt)
-}
-
 // End ends the process by a signal, if it still runs, and waits for that. A server that can handle the
 // signal leaves no children behind.
 func (p *Process) End(sig os.Signal) {
