@@ -30,10 +30,11 @@ type Body struct {
 	part      io.LimitedReader // of it that is being read
 	size      int64
 
-	mu     sync.Mutex // guards what follows, of which what was read is gone
-	memory bytes.Buffer
-	file   *os.File // nil if there is none
-	sum    []byte   // of all, if it was asked for
+	mu       sync.Mutex // guards what follows, of which what was read is gone
+	memory   bytes.Buffer
+	file     *os.File // nil if there is none
+	unlinked bool     // the file has no name any more
+	sum      []byte   // of all, if it was asked for
 }
 
 // Limits are how many bytes of a body are read into memory, and then into a file.
@@ -171,7 +172,7 @@ func (b *Body) fillFileLocked() (err error) {
 	if b.file, err = os.CreateTemp("", "orderly-body-*"); err != nil {
 		return fmt.Errorf("making a file for a request body in %s: %w: %w", os.TempDir(), ErrFile, err)
 	}
-	_ = os.Remove(b.file.Name()) // so that a crash leaves nothing; Windows cannot before it is closed
+	b.unlinked = os.Remove(b.file.Name()) == nil // so that a crash leaves nothing; Windows cannot before it is closed
 	written, err := io.Copy(struct{ io.Writer }{b.file}, &b.part)
 	b.size += written
 	if err == nil {
@@ -218,9 +219,9 @@ func Sum(r *http.Request) ([]byte, error) {
 
 // FreeAfter frees the body when the request has been answered, which ends the context: error routes
 // may read it, too. If the context has ended already, the client has hung up, and nothing says when
-// the request is over. Then the garbage collector closes the file. b may be nil.
+// the request is over. Then the garbage collector closes a file that has no name. b may be nil.
 func (b *Body) FreeAfter(request context.Context) {
-	if b != nil && request.Err() == nil {
+	if b != nil && (request.Err() == nil || !b.unlinked) {
 		context.AfterFunc(request, b.Free)
 	}
 }
@@ -235,7 +236,9 @@ func (b *Body) Free() {
 	defer b.mu.Unlock()
 	if b.file != nil {
 		_ = b.file.Close()
-		_ = os.Remove(b.file.Name())
+		if !b.unlinked {
+			_ = os.Remove(b.file.Name())
+		}
 	}
 }
 
