@@ -9,9 +9,6 @@ import (
 
 const jsonType = "application/json"
 
-// Serves reports whether a request gets the page while it waits, or its place as JSON.
-func (l *Line) Serves(r *http.Request) bool { return l.Page != nil && (Serves(r) || l.Page.isJSON(r)) }
-
 // isJSON reports whether a request is from a program that asks for its place. Scripts of pages
 // accept more than JSON, unless somebody has written it so.
 func (p *Page) isJSON(r *http.Request) bool {

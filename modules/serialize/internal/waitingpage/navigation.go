@@ -32,6 +32,11 @@ type Line struct {
 	Opens    time.Time // when places are given; zero: always
 }
 
+// Serves reports whether a request gets the page while it waits, or its place as JSON.
+func (l *Line) Serves(r *http.Request) bool {
+	return l.Page != nil && (isOfBrowser(r) || l.Page.isJSON(r))
+}
+
 // Navigation is a browser's request at a queue, as its handler knows it.
 type Navigation struct {
 	serializer.Arrival
@@ -50,11 +55,11 @@ const askHeader = "Orderly-Place"
 
 const htmlType = "text/html"
 
-// Serves reports whether a request is a browser's navigation, or from the script of the
+// isOfBrowser reports whether a request is a browser's navigation, or from the script of the
 // page. A page in a frame gets no cookies of other sites, and one that is fetched ahead may
 // never be shown. They wait with an open connection, and so does a GET with a body, which
 // no browser sends, and a browser that refuses cookies.
-func Serves(r *http.Request) bool {
+func isOfBrowser(r *http.Request) bool {
 	h := r.Header
 	if r.Method != http.MethodGet || r.ContentLength > 0 || !Accepts(h, htmlType) {
 		return false
