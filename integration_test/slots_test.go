@@ -87,7 +87,8 @@ func TestReloadTakesSlotsAway(t *testing.T) {
 	c.awaitQueue("gpu_", 2, 2)
 	c.Open("second")
 	c.wantServed(second)
-	c.awaitQueue("gpu_", 2, 1) // one that waits for the slot
+	c.awaitQueue("gpu_", 1, 2)
+	wait.Until(t, "the next one waits for the slot", func() bool { return !c.queue("gpu_").Tickets[1].Entered.IsZero() })
 	c.WantNever("old")
 	c.Open("first")
 	c.wantServed(first)
