@@ -209,6 +209,31 @@ func TestOpeningMoves(t *testing.T) {
 	}
 }
 
+// A queue opens at each moment that a configuration has, also if nobody comes then. It stays open if the
+// clock is set back.
+func TestSecondOpening(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		for range 2 {
+			line, _ := q.opensIn(time.Minute)
+			o := q.Opening("a", line)
+			q.MoveOpening("", "a", line)
+			if place := q.registers(o, "", true).Place(); place.Ask != 0 {
+				q.Errorf("a script is to ask after %v s; expected at once, since the answer is held", place.Ask)
+			}
+			time.Sleep(time.Minute)
+			if line := q.line(); len(line) != 1 {
+				q.Errorf("%d are in line; expected 1", len(line))
+			}
+			o.line = &Line{Opens: time.Now().Add(time.Hour)}
+			o.opened = o.line.Opens
+			if _, closed := o.Closed(); closed {
+				q.Error("the queue is closed again")
+			}
+		}
+		inside.Leave()
+	})
+}
+
 // A browser that stays away leaves the list: without a proof within ten seconds, else after a
 // quarter of an hour. One that comes to the moment, as late as it was asked to, keeps its place, but for no longer
 // than any other.
@@ -265,6 +290,11 @@ func TestRegisteredBrowsersAreCounted(t *testing.T) {
 				mine.depart()
 			}
 		}
+		q.places.Join(serializer.Arrival{Queue: "a"}, func(turn serializer.Turn, err error) { // as another process may
+			if err == nil {
+				turn.Leave()
+			}
+		})
 		time.Sleep(time.Minute)
 		if line := q.line(); len(line) != 3 {
 			q.Errorf("%d are in line", len(line))

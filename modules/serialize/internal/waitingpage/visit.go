@@ -207,8 +207,7 @@ func (p *Part) leave() bool {
 		return !v.isInUse()
 	case len(v.parts) > 0:
 		return false
-	case t.state == over, v.isPast(v.Longest):
-		t.closeLocked()
+	case t.state == over:
 		return true
 	}
 	t.turn.LeaveAt(v.endLocked(), t.endVisit)
