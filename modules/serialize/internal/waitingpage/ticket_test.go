@@ -349,12 +349,24 @@ func TestTurnIsRevoked(t *testing.T) {
 					q.Error("the page is not to reload")
 				}
 				q.want(mine, want)
+				q.want(mine, errNone) // another tab
 				if _, again := q.tickets.Load(mine.id); again {
 					q.Error("it learns of it again")
 				}
 			})
 		})
 	}
+}
+
+// A browser that has hung up is not refused when it comes again.
+func TestHangUpIsNoRefusal(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		mine := q.proven()
+		mine.giveUp(context.Canceled)
+		<-mine.decision
+		q.want(mine, errNone)
+		inside.Leave()
+	})
 }
 
 // A turn that is taken back reaches the request that has claimed it.
