@@ -44,6 +44,11 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 		if page.Header.Get("Refresh") != "300" || page.StatusCode != 503 || !strings.Contains(page.text, "It opens: 20") || !strings.Contains(page.text, `"number":0`) {
 			t.Errorf("the page is %v %s", page.Header, page.text)
 		}
+		for _, cookie := range page.Cookies() { // it comes again after five minutes
+			if want := map[bool]int{false: 900, true: 0}[visits]; cookie.MaxAge != want {
+				t.Errorf("the cookie lasts for %d s; expected %d", cookie.MaxAge, want)
+			}
+		}
 		answer := program.does(ctx, "GET", "/", "Accept", "application/json").want(s, "503")
 		want := fmt.Sprintf(`{"place":null,"wait_seconds":null,"paused":false,"opens":%q}`, s.current.Load().WaitingPage.Opens)
 		if answer.text != want || answer.Header.Get("Retry-After") != "300" {

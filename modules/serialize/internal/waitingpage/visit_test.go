@@ -255,6 +255,27 @@ func TestTurnOfAVisitWaits(t *testing.T) {
 	}
 }
 
+// Of a browser with two places, whose tabs were opened at once, the visit counts.
+func TestVisitOfTwoPlaces(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		inside.Leave()
+		mine, part := q.visits(new(request))
+		other := q.waits(q.visitOf(new(request)), true)
+		for _, ids := range [][]string{{mine.id, other.id}, {other.id, mine.id}} {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			for _, id := range ids {
+				r.AddCookie(&http.Cookie{Name: cookieName(r, id), Value: sign(newcomer + id)})
+			}
+			r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+			TakeCookies(r, r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any))
+			if k := q.find(r, "", "a"); k.ticket != mine {
+				q.Error("the place in line counts")
+			}
+		}
+		part.Leave()
+	})
+}
+
 // After a visit, its cookie lets nothing pass but a navigation.
 func TestCookieOfAnEndedVisit(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
