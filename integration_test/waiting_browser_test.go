@@ -139,6 +139,29 @@ func TestWaitingQueueIsTakenAway(t *testing.T) {
 	b.until(served("mine"))
 }
 
+// Bug: after a quarter of a minute without a connection, the page gave way to the browser's own error
+// page, which stayed when the connection was back.
+func TestWaitingWithoutConnection(t *testing.T) {
+	t.Parallel()
+	c, leave := busySite(t, "after 0\nhold 10m", "")
+	b := openPage(t)
+	b.call("Network.enable", nil, nil)
+	connect := func(connected bool) {
+		b.call("Network.emulateNetworkConditions", map[string]any{"offline": !connected, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
+	}
+	b.goTo(c.url + "/mine")
+	b.until(placeIs("You are next."))
+	b.run("window.same = true", nil)
+	connect(false)
+	b.until("document.querySelector('[data-waiting=state]').textContent !== ''")
+	time.Sleep(20 * time.Second)
+	b.until("window.same === true")
+	connect(true)
+	b.until("document.querySelector('[data-waiting=state]').textContent === ''")
+	leave()
+	b.until(served("mine"))
+}
+
 // Bug: if only the page was removed, its script's request waited in the queue for its
 // turn. The answer was thrown away, and the page queued again.
 func TestWaitingPageIsTakenAway(t *testing.T) {

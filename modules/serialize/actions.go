@@ -122,6 +122,10 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	result := "evicted; its request is refused"
 	switch {
+	case errors.Is(err, serializer.ErrInside) && t.Requests > 0 && !t.HeldUntil.IsZero():
+		return nil, adminError(http.StatusConflict, fmt.Errorf(
+			"ticket %s is a visit, at present without a request: its browser may be back until %s; an eviction sends the visitor to the end of the line",
+			t.Token, queueview.Clock(t.HeldUntil)))
 	case errors.Is(err, serializer.ErrInside) && !t.HeldUntil.IsZero():
 		return nil, adminError(http.StatusConflict, fmt.Errorf(
 			"the request of ticket %s has left, and its turn is held until %s by hold_at_least; an eviction lets the next request enter before",
@@ -142,6 +146,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueview.FastCGIText
+	case t.Requests > 0 && !t.HeldUntil.IsZero():
+		result = "evicted; the visit has ended, and the next may enter"
 	case !t.HeldUntil.IsZero():
 		result = "evicted; its request had left, and its turn is held no more, so the next may enter"
 	case t.State == serializer.StateInside:

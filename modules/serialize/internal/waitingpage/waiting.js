@@ -21,11 +21,12 @@ async function leave() {
 	location.replace(location.href.split('#')[0]);
 }
 
-// ask returns the server's answer, or null if it is another server's.
+// ask returns the server's answer, or null if it is another server's, or leads elsewhere. Its
+// error is a TypeError if there is no connection.
 async function ask() {
 	// text/html is for servers that choose by it which requests stand in the queue.
 	const headers = {'Accept': 'text/html', 'Orderly-Place': 'ask'};
-	const answer = await fetch(location.href, {headers, cache: 'no-store', signal: AbortSignal.timeout(askLimit)});
+	const answer = await fetch(location.href, {headers, cache: 'no-store', redirect: 'manual', signal: AbortSignal.timeout(askLimit)});
 	if (answer.headers.get('Content-Type') === 'application/vnd.orderly.place+json') return answer.json();
 	if (answer.status >= 500) throw new Error('the server may be starting');
 	return null;
@@ -71,8 +72,10 @@ async function follow() {
 			known = true;
 			if (data.ask) await pause(data.ask);
 		} catch (error) {
-			// Without the page's handler, this request may stand in the queue itself.
-			if (error.name === 'TimeoutError' && navigator.onLine || ++fails > 10) return leave();
+			fails++;
+			// Without the page's handler, this request may stand in the queue itself. Without a
+			// connection, a reload would lead to the browser's own error page, which stays.
+			if (error.name === 'TimeoutError' && navigator.onLine || fails > 10 && !(error instanceof TypeError)) return leave();
 			set('state', texts.offline);
 			await pause(fails < 5 ? fails / 5 : 2);
 		}
