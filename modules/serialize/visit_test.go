@@ -106,6 +106,8 @@ func TestReloadKeepsVisits(t *testing.T) {
 	b, ctx := s.newBrowser(), t.Context()
 	b.opens(ctx, "/").want(s, "200")
 	token := b.opens(ctx, "/").want(s, "200").Header.Get("Token")
+	s.opensIn(time.Hour, true)
+	b.does(ctx, "POST", "/cart").want(s, "200") // though the queue is closed
 	s.idle = 50 * time.Millisecond
 	s.load(1)
 	if a := b.part(ctx, "/"); a.Header.Get("Token") != token {
