@@ -33,7 +33,6 @@ func TestAdmissionInRecipes(t *testing.T) {
 		{"One at a time for each user", "GET anna1 anna, GET anna2 anna, GET ben1 ben", "+anna1 ben1, -anna1, +anna2", ""},
 		{"Readers and writers", "GET 0, HEAD 1, POST 2, OPTIONS 3", "+0 1, -0, +, -1, +2, -2, +3", ""},
 		{"N workers", "GET 0, GET 1, GET 2, GET 3, GET 4, GET 5", "+0 1 2 3, -0, +4, -2, +5", ""},
-		{"A serial device", "POST 0, GET 1", "+0, -0, +1", ""},
 		{"Locations within locations", "POST a, POST a/x, POST a/b, POST a/b/c/d", "+a a/b a/b/c/d, -a, +a/x", "a/c/d ab other"},
 	} {
 		t.Run(test.heading, func(t *testing.T) {
