@@ -150,9 +150,8 @@ func TestLibraryCallNumbers(t *testing.T) {
 // the names of the applications. host is where it is, for connection strings.
 func startPostgreSQL(t *testing.T) (db *testpostgres.Server, host string) {
 	t.Helper()
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres"); len(found) == 0 {
-		t.Skip("PostgreSQL is missing; install it with: apt-get install postgresql")
-	}
+	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+	testcaddy.Need(t, append([]string{"postgres"}, found...)[len(found)], "apt-get install postgresql")
 	db = testpostgres.Start(t, "log_statement=mod", "log_line_prefix=%a: ")
 	db.Query("orderly", "CREATE ROLE shop SUPERUSER LOGIN")
 	db.Query("orderly", "CREATE DATABASE shop")

@@ -105,6 +105,12 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	r.logHold(q, level, message, revoked)
 }
 
+// VisitEnded reports that a visit has ended. Its requests have left by themselves.
+func (r *Reporter) VisitEnded(q *Request) {
+	r.Ended(q)
+	r.logHold(q, zap.DebugLevel, "visit ended", nil)
+}
+
 // TimedOut reports that a request has left because the next handlers no longer waited for
 // their upstream, if err is a timeout. Caddy logs nothing about it where error routes answer.
 func (r *Reporter) TimedOut(q *Request, err error) {

@@ -251,7 +251,7 @@ func (t *Ticket) revokeVisit(cause error) {
 func (t *Ticket) leaveVisit() {
 	t.visit.left.Do(func() {
 		t.turn.Leave()
-		t.line.Report.Ended(&t.about)
+		t.line.Report.VisitEnded(&t.about)
 		t.engine.Release()
 	})
 }

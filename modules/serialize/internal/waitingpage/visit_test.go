@@ -11,6 +11,9 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -60,6 +63,8 @@ func (q *queue) wantInside(want int, when string) {
 // its requests.
 func TestVisitIsIdle(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
+		core, logs := observer.New(zapcore.DebugLevel)
+		q.report.Logger = zap.New(core)
 		inside.Leave()
 		mine, first := q.visits(new(request))
 		upload := mine.part(&visits, func(error) {})
@@ -81,6 +86,9 @@ func TestVisitIsIdle(t *testing.T) {
 		q.wantInside(1, "before idle has passed")
 		time.Sleep(time.Second)
 		q.wantInside(0, "after idle has passed")
+		if ended := logs.FilterMessage("visit ended"); ended.Len() != 1 { // bug: no log said so
+			q.Errorf("the log has %v", logs.All())
+		}
 		if mine.part(&visits, func(error) {}) != nil {
 			q.Error("a request passes by a visit that has ended")
 		}
