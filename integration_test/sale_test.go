@@ -220,7 +220,7 @@ func (s *sale) openWindow() *browser {
 	return b
 }
 
-// opens opens the shop's page in an empty one, which trusts the certificate. Bug: a tab that did not was
+// opens goes to the shop's page in an empty one, which trusts the certificate. Bug: a tab that did not was
 // served only where it could use a connection of another one.
 func (s *sale) opens(b *browser) *browser {
 	b.call("Security.setIgnoreCertificateErrors", map[string]any{"ignore": true}, nil)
