@@ -12,11 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 )
 
-// Context is the context of a request while the next handlers run. Afterwards, the request
-// has its outer one again, which is that of error routes. Init prepares it, Begin puts the
-// request inside, and End ends the turn.
+// Context is the context of a request while the next handlers run. Init prepares it, Begin
+// puts the request inside, and End ends the turn. Afterwards, error routes have the outer
+// context again, or one that ends with it.
 type Context struct {
 	around  *Context      // the turn that the request holds already, in another queue, or nil
 	request *http.Request // that is inside
@@ -34,6 +36,8 @@ type Context struct {
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
 	failure error                   // of a handler inside, which may have answered it itself, or nil
+
+	endedEarly bool // the inside context ended before the turn
 }
 
 // fixedType is a context of a request. A goroutine that outlives the handlers may read the
@@ -119,9 +123,8 @@ func (c *Context) Begin(r *http.Request) {
 }
 
 // setContext changes a request in place: Caddy's placeholders know it by its address, and
-// would not see what the handlers do to a copy. A proxy that still dials may read it beside
-// the turn's end; all fields but the context keep their values, and see [fixedType]. A function
-// of its own keeps its copy of the request off the stack while the handlers run.
+// would not see what the handlers do to a copy. A function of its own keeps its copy of the
+// request off the stack while the handlers run.
 //
 //go:noinline
 func setContext(r *http.Request, ctx *fixedType) { *r = *r.WithContext(ctx) }
@@ -132,10 +135,18 @@ var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
 func (c *Context) End() bool {
 	c.ending.Lock()
 	defer c.ending.Unlock()
-	c.cancel(errOver)
 	if !c.state.CompareAndSwap(inside, over) {
+		c.cancel(errOver)
 		return false
 	}
+	c.endedEarly = c.inside.Err() != nil
+	if !c.endedEarly && !requestbody.None(c.request) {
+		// A proxy's transport may still send the body of a request that was answered early. At its
+		// end, the proxy reads the trailers of the request, which must not change meanwhile.
+		context.AfterFunc(c.outer.Context, func() { c.cancel(errOver) })
+		return true
+	}
+	c.cancel(errOver)
 	if c.cut.Load() { // net/http takes the client for gone
 		c.outer.Context = context.WithoutCancel(c.outer.Context)
 	}
@@ -223,11 +234,8 @@ func (c *Context) Sends(what uint32) { c.sending.Store(what) }
 // Sent reports whether the client may have got a part of the answer.
 func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
 
-// EndedEarly reports whether the context ended before the turn.
-func (c *Context) EndedEarly() bool {
-	cause := context.Cause(c.inside.Context)
-	return cause != nil && cause != errOver
-}
+// EndedEarly reports whether the context had ended before the turn did.
+func (c *Context) EndedEarly() bool { return c.endedEarly }
 
 // interruptTime is how often what blocks on the client is interrupted.
 const interruptTime = 50 * time.Millisecond

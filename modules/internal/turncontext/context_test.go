@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -104,6 +105,31 @@ func TestErrorRoutesAfterARevokedUpload(t *testing.T) {
 	for i, c := range []*Context{inner, middle, outer} {
 		if c.End(); r.Context().Err() != nil {
 			t.Errorf("after %d turns: %v", i+1, r.Context().Err())
+		}
+	}
+}
+
+// After the turn, a request with a body stays as it is, with a context that ends with the request.
+// Needs the race detector. Bug: Caddy's proxy reads the trailers of a request when its body ends,
+// also if the upstream had answered before that, and the turn's end wrote the request meanwhile.
+func TestBodyEndsAfterTheTurn(t *testing.T) {
+	for _, finish := range []bool{true, false} {
+		request, answered := context.WithCancel(t.Context())
+		r := httptest.NewRequestWithContext(request, "POST", "/", strings.NewReader("body"))
+		outer := begin(r, finish, nil)
+		inner := begin(r, finish, outer)
+		trailers := make(chan http.Header, 1)
+		go func() { trailers <- r.Trailer }()
+		if inner.End(); r.Context().Err() != nil {
+			t.Errorf("finish %t: in the outer turn: %v", finish, r.Context().Err())
+		}
+		if outer.End(); r.Context().Err() != nil {
+			t.Errorf("finish %t: after the turn: %v", finish, r.Context().Err())
+		}
+		<-trailers
+		answered()
+		if <-r.Context().Done(); inner.EndedEarly() || outer.EndedEarly() {
+			t.Errorf("finish %t: a client that went after the turn went too early", finish)
 		}
 	}
 }
