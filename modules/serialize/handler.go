@@ -227,7 +227,8 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	s.warn(ctx)
-	return registered.addHandler(s)
+	registered.handlers.Store(s, true)
+	return nil
 }
 
 // derive computes what follows from the settings.
@@ -286,7 +287,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.removeHandler(s)
+	registered.handlers.Delete(s)
 	switch {
 	case caddy.Exiting():
 		engines.CloseAll() // also those that only requests of earlier configurations use

@@ -128,8 +128,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		s.Sample(now)
-		row.Outcomes, row.History = s.Outcomes(), s.History()
+		row.Outcomes, row.WaitedSince = s.Outcomes(), s.WaitedSince()
 		row.Opens, row.Registered = s.opens(now)
 	}
 	return rows
