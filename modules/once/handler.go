@@ -7,7 +7,6 @@
 package once
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -92,7 +91,6 @@ type Handler struct {
 
 	engine   *engines.Ref
 	records  *records
-	before   context.Context // of the configuration that was active when this one was loaded; nil if none was
 	log      *zap.Logger
 	throttle *throttle.Throttle[string] // of log entries, by reason
 }
@@ -107,7 +105,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision applies the defaults, checks the settings, and opens the engine and the records.
 func (h *Handler) Provision(ctx caddy.Context) error {
-	h.log, h.throttle, h.before = ctx.Logger(), new(throttle.Throttle[string]), caddy.ActiveContext().Context
+	h.log, h.throttle = ctx.Logger(), new(throttle.Throttle[string])
 	turncontext.KeepConnections(ctx)
 	err := errors.Join(h.fillIn(), registerMetrics(ctx.GetMetricsRegistry()))
 	if err == nil {
@@ -139,28 +137,17 @@ func (h *Handler) openEngine(ctx caddy.Context) error {
 		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
 			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
 	}
-	if h.engine, err = engines.Open(module, h.Path, ctx.Slogger()); err != nil {
-		return err
-	}
-	return engines.LoadingOf(ctx).Examine(h.engine.Shared)
+	h.engine, err = engines.LoadingOf(ctx).Open(module, h.Path, ctx.Slogger())
+	return err
 }
 
 // Cleanup releases the engine. Requests of this configuration keep it until they are done, unless
 // the process ends.
 func (h *Handler) Cleanup() error {
-	if h.engine == nil {
-		return nil
+	if h.engine != nil {
+		h.engine.End(func() {})
+		h.throttle.Flush()
 	}
-	switch {
-	case caddy.Exiting():
-		engines.CloseAll()
-		h.engine.Retire()
-	case caddy.ActiveContext().Context == h.before: // this one never was: it is rejected, or only validated
-		h.engine.Reject()
-	default:
-		h.engine.Retire()
-	}
-	h.throttle.Flush()
 	return nil
 }
 

@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -156,9 +155,8 @@ type Handler struct {
 	ruleText     string          // the settings that say who may be inside together
 	capacity     int             // how many may be inside; 0 is not known
 	limit        int             // how many may be inside, readers or others; 0 is no limit
-	site         site
+	site         string          // for people
 	line         *waitingpage.Line
-	before       context.Context // of the configuration that was active when this one was loaded; nil if none was
 	report       *telemetry.Reporter
 	ctx          caddy.Context
 }
@@ -182,7 +180,7 @@ func (Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision applies the defaults, checks the settings and opens the engine, in this order.
 // A rejected configuration leaves no directory and no metric behind: see Cleanup.
-func (s *Handler) Provision(ctx caddy.Context) (err error) {
+func (s *Handler) Provision(ctx caddy.Context) error {
 	s.ctx = ctx
 	if s.Off {
 		return nil
@@ -191,44 +189,39 @@ func (s *Handler) Provision(ctx caddy.Context) (err error) {
 		ctx.Logger().Warn("a line with waiting_page has no timeout: browsers that wait for longer than the default are refused; set timeout to how long they may wait, or to 0",
 			zap.String("prefix", s.Prefix), zap.String("timeout", defaultTimeout))
 	}
-	if err := s.fillIn(); err != nil {
-		return fmt.Errorf("serialize: %w", err)
+	err := s.fillIn()
+	if err == nil {
+		err = s.openEngine(ctx)
 	}
-	s.derive()
-	turncontext.KeepConnections(ctx)
-	if s.WaitingPage != nil {
-		if err := s.WaitingPage.provision(s.Visit != nil); err != nil {
-			return fmt.Errorf("serialize: waiting_page: %w", err)
-		}
-	}
-	if s.module, err = engines.Load(ctx, s, s.EngineRaw); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	s.before = caddy.ActiveContext().Context
-	load := engines.LoadingOf(ctx)
-	if err := s.checkEngineChange(load); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
-		return err
-	}
-	if s.engine, err = engines.Open(s.module, s.Path, ctx.Slogger()); err == nil {
-		err = load.Examine(s.engine.Shared)
+	if err == nil {
+		s.line, s.site = s.newLine(), siteOf(ctx)
+		s.warn(ctx.Logger())
+		err = s.checkOtherLines()
 	}
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	if s.report, err = telemetry.NewReporter(ctx, registered.prefixOf(s.Prefix).Counters); err != nil {
-		return err
-	}
-	s.line = s.newLine()
-	s.site = siteOf(ctx)
-	if err := s.checkOtherLines(); err != nil {
-		return fmt.Errorf("serialize: %w", err)
-	}
-	s.warn(ctx)
 	registered.handlers.Store(s, true)
 	return nil
+}
+
+// openEngine opens the engine, and what counts and reports the requests.
+func (s *Handler) openEngine(ctx caddy.Context) (err error) {
+	if s.module, err = engines.Load(ctx, s, s.EngineRaw); err != nil {
+		return err
+	}
+	load := engines.LoadingOf(ctx)
+	if err := s.checkEngineChange(load); err != nil {
+		return err
+	}
+	if err := registerMetrics(ctx.GetMetricsRegistry()); err != nil {
+		return err
+	}
+	turncontext.KeepConnections(ctx)
+	if s.engine, err = load.Open(s.module, s.Path, ctx.Slogger()); err == nil {
+		s.report, err = telemetry.NewReporter(ctx, registered.prefixOf(s.Prefix).Counters)
+	}
+	return err
 }
 
 // derive computes what follows from the settings.
@@ -288,18 +281,13 @@ func (s *Handler) Cleanup() error {
 		return nil
 	}
 	registered.handlers.Delete(s)
-	switch {
-	case caddy.Exiting():
-		engines.CloseAll() // also those that only requests of earlier configurations use
-		s.engine.Retire()
-	case caddy.ActiveContext().Context == s.before: // this one never was: it is rejected, or only validated
-		registered.forgetPrefix(s.Prefix)
-		s.engine.Reject()
-	default:
+	used := s.engine.End(func() {
 		s.passConcurrency()
 		s.passOpening()
 		s.warnLeftOut()
-		s.engine.Retire()
+	})
+	if !used {
+		registered.forgetPrefix(s.Prefix)
 	}
 	if s.report != nil {
 		s.report.Flush()

@@ -88,12 +88,22 @@ var settings = directive.Settings[*Handler]{
 	engines.EngineSetting(func(s *Handler) *json.RawMessage { return &s.EngineRaw }),
 }
 
-// fillIn applies the defaults, and refuses settings that make no sense.
+// fillIn applies the defaults, refuses settings that make no sense, and derives the rest.
 func (s *Handler) fillIn() (err error) {
 	if s.Path, err = engines.ExpandPath(s.Path); err != nil {
 		return err
 	}
-	return errors.Join(s.checkTogether(), s.fillInSlots(), settings.FillIn(s))
+	if err := errors.Join(s.checkTogether(), s.fillInSlots(), settings.FillIn(s)); err != nil {
+		return err
+	}
+	s.derive()
+	if s.WaitingPage == nil {
+		return nil
+	}
+	if err := s.WaitingPage.provision(s.Visit != nil); err != nil {
+		return fmt.Errorf("waiting_page: %w", err)
+	}
+	return nil
 }
 
 func checkPrefix(prefix string) error {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
@@ -57,6 +58,19 @@ func (s *Handler) checkTogether() error {
 	return nil
 }
 
+// warn logs what may be a mistake in the settings of a line.
+func (s *Handler) warn(log *zap.Logger) {
+	if joined := s.prefix.Joined(); joined != "" {
+		log.Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
+			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
+	}
+	if s.KeepAlive != nil && *s.Timeout > 0 && *s.KeepAlive.Interval >= *s.Timeout {
+		log.Warn("no client of a line with keepalive gets a comment: the timeout comes before the first interval has passed; "+
+			"set keepalive to less than timeout", zap.String("prefix", s.Prefix),
+			zap.Duration("keepalive", time.Duration(*s.KeepAlive.Interval)), zap.Duration("timeout", time.Duration(*s.Timeout)))
+	}
+}
+
 // longestDuration is the longest of settings for which more would be a mistake.
 const longestDuration = 365 * 24 * time.Hour
 
@@ -69,21 +83,26 @@ func checkDuration(name string, duration caddy.Duration, least time.Duration) er
 
 // checkOtherLines refuses lines of one queue that differ in what each ticket has of it: a request
 // of a visit would wait for its own turn at a line without, one without a slot would have none, and
-// one line would be open before the other.
+// one line would be open before the other. It warns of lines that differ in who may be inside together.
 func (s *Handler) checkOtherLines() error {
+	warned := false
 	for _, other := range registered.handlersWhere(s.isBeside) {
+		dry := s.DryRun || other.DryRun // a dry run has no visits, and is open
 		for _, texts := range [][3]string{
 			{"slots", s.slotsText(), other.slotsText()}, {"visit", s.Visit.text(), other.Visit.text()},
 			{"opens", s.opensText(), other.opensText()},
 		} {
 			name, mine, theirs := texts[0], texts[1], texts[2]
-			if name != "slots" && (s.DryRun || other.DryRun) { // a dry run has no visits, and is open
-				continue
-			}
-			if mine != theirs {
+			if mine != theirs && (name == "slots" || !dry) {
 				return fmt.Errorf("%s: two lines of queue %q differ: %s has %s, and %s has %s; give both the same, or one of them another prefix",
-					name, s.Prefix, s.site.name, mine, other.site.name, theirs)
+					name, s.Prefix, s.site, mine, other.site, theirs)
 			}
+		}
+		if !dry && !warned && other.ruleText != s.ruleText {
+			warned = true // one such line says enough
+			s.report.Logger.Warn("two lines of one queue differ in concurrency, hold_at_least or shared_methods; give both the same settings, or one of them another prefix",
+				zap.String("path", s.Path), zap.String("prefix", s.Prefix), zap.String("site", s.site), zap.String("settings", s.ruleText),
+				zap.String("other_site", other.site), zap.String("other_settings", other.ruleText))
 		}
 	}
 	return nil
@@ -92,4 +111,16 @@ func (s *Handler) checkOtherLines() error {
 // isBeside reports whether another line of the same configuration has the queue.
 func (s *Handler) isBeside(other *Handler) bool {
 	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other)
+}
+
+// sharesQueue reports whether another line, perhaps of another configuration, has the queue.
+func (s *Handler) sharesQueue(other *Handler) bool {
+	return other.engine.Space == s.engine.Space && other.Prefix == s.Prefix
+}
+
+// followers are the lines of other configurations that have the queue of one that ends.
+func (s *Handler) followers() []*Handler {
+	return registered.handlersWhere(func(other *Handler) bool {
+		return other.ctx.Done() != s.ctx.Done() && s.sharesQueue(other) && !other.DryRun
+	})
 }

@@ -76,7 +76,7 @@ func (s *shop) load(places int) {
 	if err := h.Provision(ctx); err != nil {
 		s.Fatal(err)
 	}
-	h.before = ctx // it is the active one, until its Cleanup
+	h.engine.Replaces = ctx // it is the active one, until its Cleanup
 	h.report.Logger = zap.NewNop()
 	s.Cleanup(cancel)
 	if before := s.current.Swap(h); before != nil {

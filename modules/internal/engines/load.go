@@ -3,6 +3,7 @@ package engines
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 // once, of all engines at once: a load must not cost more with each line.
 type Loading struct {
 	id       <-chan struct{} // of the configuration: its context's Done
+	active   context.Context // of the configuration that is in use meanwhile; nil if none is
 	before   []*Shared       // that were open already: the queues of new ones are empty
 	patience time.Duration   // left for servers that do not answer
 
@@ -35,9 +37,21 @@ func LoadingOf(ctx caddy.Context) *Loading {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	if r.latest == nil || r.latest.id != ctx.Done() {
-		r.latest = &Loading{id: ctx.Done(), before: All(), patience: loadPatience}
+		r.latest = &Loading{id: ctx.Done(), active: caddy.ActiveContext().Context, before: All(), patience: loadPatience}
 	}
 	return r.latest
+}
+
+// Open opens an engine, as the function does, for a handler of the configuration, until [Ref.End]. It
+// refuses one whose servers are unsuitable.
+func (l *Loading) Open(module Module, path string, log *slog.Logger) (*Ref, error) {
+	ref, err := Open(module, path, log)
+	if err != nil {
+		return nil, err
+	}
+	ref.Replaces = l.active
+	ref.output.users.Store(ref, true)
+	return ref, l.examine(ref.Shared)
 }
 
 // QueuesOf lists the queues of an engine, as they were when the first line needed any. Of
@@ -66,8 +80,8 @@ type servedStore interface {
 	Suitable(ctx context.Context) error
 }
 
-// Examine refuses an engine whose servers are unsuitable.
-func (l *Loading) Examine(e *Shared) error {
+// examine asks the servers of an engine once, whoever opens it.
+func (l *Loading) examine(e *Shared) error {
 	served, ok := e.store.(servedStore)
 	if !ok || l.patience/2 < leastAnswer || e.examined.Swap(true) {
 		return nil

@@ -20,21 +20,20 @@ import (
 // registry has the engines, which outlive configurations. A reload must not break the order of a
 // queue, and requests of the old configuration still wait and work while the new one serves.
 type registry struct {
-	engines *caddy.UsagePool // of *Shared, by key
-	loading sync.Mutex       // guards latest
-	latest  *Loading         // of a configuration, which may be over
-	opening sync.Mutex       // held while one is found or opened: two names of a directory must not have two
-	opened  sync.Map         // the keys are those engines: the pool cannot be read while one is being opened
-	closing sync.WaitGroup   // engines that nobody uses any more
-	counts  sync.Map         // *atomic.Int32, by directory: how many of these engines are open
+	engines sync.Map       // *Shared, by key
+	loading sync.Mutex     // guards latest
+	latest  *Loading       // of a configuration, which may be over
+	opening sync.Mutex     // held while one is found or opened: two names of a directory must not have two
+	closing sync.WaitGroup // engines that nobody uses any more
+	counts  sync.Map       // *atomic.Int32, by directory: how many of these engines are open
 }
 
-var registered = registry{engines: caddy.NewUsagePool()}
+var registered registry
 
 // All are the engines in use, in the order of their keys. No lock is held while they
 // are asked: an engine whose disk hangs must not keep configurations from loading.
 func All() (engines []*Shared) {
-	for e := range registered.opened.Range {
+	for _, e := range registered.engines.Range {
 		engines = append(engines, e.(*Shared))
 	}
 	slices.SortFunc(engines, func(a, b *Shared) int { return strings.Compare(a.Key, b.Key) })
@@ -58,35 +57,33 @@ func AskAll[T any](engines []*Shared, ask func(*Shared) T) []T {
 	return answers
 }
 
-// Open returns an engine for a handler's directory, which it opens if necessary. The log is
-// that of the handler's configuration.
+// Open returns an engine for a handler's directory, which it opens if necessary, until Release. The
+// log is that of the handler's configuration.
 func Open(module Module, path string, log *slog.Logger) (*Ref, error) {
 	r := &registered
 	r.opening.Lock()
 	defer r.opening.Unlock()
 	directory := Resolve(path)
 	key := module.Key(directory)
-	value, _, err := r.engines.LoadOrNew(key, func() (caddy.Destructor, error) {
-		output := &forwarder{first: log.Handler()}
-		store, err := module.Open(directory, slog.New(output))
-		if err != nil {
-			return nil, err
-		}
-		engine := serializer.New(store, serializer.Options{Log: slog.New(output)})
-		count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
-		count.(*atomic.Int32).Add(1)
-		return &Shared{
-			Engine: engine, output: output, Key: key, Name: NameOf(module), Space: spaceOf(module, directory), Directory: directory,
-			store: store, inDirectory: count.(*atomic.Int32),
-		}, nil
-	})
+	ref := &Ref{module: module, path: path, log: log}
+	if open, _ := r.engines.Load(key); open != nil && open.(*Shared).acquire() {
+		ref.Shared = open.(*Shared)
+		return ref, nil
+	}
+	output := &forwarder{first: log.Handler()}
+	store, err := module.Open(directory, slog.New(output))
 	if err != nil {
 		return nil, fmt.Errorf("opening engine: %w", err)
 	}
-	r.opened.Store(value, true)
-	ref := &Ref{Shared: value.(*Shared), module: module, path: path, log: log}
-	ref.refs.Store(1)
-	ref.output.users.Store(ref, true)
+	count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
+	ref.Shared = &Shared{
+		Engine: serializer.New(store, serializer.Options{Log: slog.New(output)}),
+		Key:    key, Name: NameOf(module), Space: spaceOf(module, directory), Directory: directory,
+		output: output, store: store, inDirectory: count.(*atomic.Int32),
+	}
+	ref.inDirectory.Add(1)
+	ref.users.Store(1)
+	r.engines.Store(key, ref.Shared)
 	return ref, nil
 }
 
@@ -141,15 +138,31 @@ type Shared struct {
 
 	output      *forwarder
 	store       serializer.Store
+	users       atomic.Int64  // handlers of configurations, and requests; closed when there are none
 	unwanted    atomic.Bool   // its configuration is rejected, so nothing of it may stay
 	examined    atomic.Bool   // a load has asked whether its servers are suitable
 	inDirectory *atomic.Int32 // how many engines are open there
 }
 
-// Destruct implements [caddy.Destructor]. It does not wait for servers: a reload may leave
-// many engines out whose server is silent.
-func (e *Shared) Destruct() error {
-	registered.opened.Delete(e)
+// acquire adds a user, unless the last one has gone.
+func (e *Shared) acquire() bool {
+	for {
+		switch n := e.users.Load(); {
+		case n == 0:
+			return false
+		case e.users.CompareAndSwap(n, n+1):
+			return true
+		}
+	}
+}
+
+// Release takes a user back. The last one closes the engine, but does not wait for servers: a reload
+// may leave many engines out whose server is silent.
+func (e *Shared) Release() {
+	if e.users.Add(-1) > 0 {
+		return
+	}
+	registered.engines.CompareAndDelete(e.Key, e)
 	if store, ok := e.store.(interface{ Discard() }); ok && e.unwanted.Load() {
 		store.Discard()
 	}
@@ -162,7 +175,6 @@ func (e *Shared) Destruct() error {
 	} else {
 		end()
 	}
-	return nil
 }
 
 // listPatience is how long an engine may take to say who is in its queues. If its server is
@@ -178,53 +190,46 @@ func (e *Shared) Queues(ctx context.Context) ([]serializer.QueueState, error) {
 	return e.Engine.Queues(ctx)
 }
 
-// Ref counts one handler's references to an engine: one for its configuration, and one for
-// each of its requests. The last one releases the engine.
+// Ref is an engine as one handler has opened it.
 type Ref struct {
 	*Shared
 	module Module
 	path   string
 	log    *slog.Logger
-	refs   atomic.Int64
+
+	// Replaces is the context of the configuration that was in use when that of the handler was
+	// loaded, or nil.
+	Replaces context.Context
 }
 
-// Acquire adds a reference for one request. The last one may be gone already, since
-// requests may arrive late during a reload; then the engine is opened again.
+// Acquire adds a user for one request. The last one may be gone already, since requests may arrive
+// late during a reload; then the engine is opened again.
 func (e *Ref) Acquire() (*Ref, error) {
-	for {
-		n := e.refs.Load()
-		if n == 0 {
-			return Open(e.module, e.path, e.log)
-		}
-		if e.refs.CompareAndSwap(n, n+1) {
-			return e, nil
-		}
+	if e.acquire() {
+		return e, nil
 	}
+	return Open(e.module, e.path, e.log)
 }
 
-// Release drops a reference.
-func (e *Ref) Release() {
-	if e.refs.Add(-1) > 0 {
-		return
+// End releases the engine for a configuration that ends. Its requests may still use the engine, but
+// not its log. If another configuration follows, passOn is called before. End returns false for a
+// configuration that was never used: it was rejected, or only validated. Then an engine that nothing
+// else uses leaves no directory behind.
+func (e *Ref) End(passOn func()) (used bool) {
+	used = true
+	switch {
+	case caddy.Exiting(): // also those that only requests of earlier configurations use
+		CloseAll()
+	case caddy.ActiveContext().Context == e.Replaces:
+		used = false
+		e.unwanted.Store(true)
+		defer e.unwanted.Store(false) // another handler may use it
+	default:
+		passOn()
 	}
-	e.output.users.Delete(e)
-	_, _ = registered.engines.Delete(e.Key) // which never fails
-}
-
-// Retire drops the reference of a configuration, which has ended. Its requests may still use
-// the engine, but not its log.
-func (e *Ref) Retire() {
 	e.output.users.Delete(e)
 	e.Release()
-}
-
-// Reject is Retire for a configuration that was never used: it was rejected, or only
-// validated. An engine that nothing else uses leaves no directory behind.
-func (e *Ref) Reject() {
-	engine := e.Shared
-	engine.unwanted.Store(true)
-	defer engine.unwanted.Store(false) // another handler may use it
-	e.Retire()
+	return used
 }
 
 // A queue is a directory and a prefix, and has one engine. Engines of two modules know
@@ -257,6 +262,3 @@ func (e *Shared) CheckRivals(queue string, turn serializer.Turn) error {
 	}
 	return nil
 }
-
-// Interface guards
-var _ caddy.Destructor = (*Shared)(nil)
