@@ -102,9 +102,9 @@ type Handler struct {
 	// means no limit. Default: 0.
 	HoldTimeout *caddy.Duration `json:"hold_timeout,omitempty"`
 
-	// How long a turn lasts at least, as a duration of at most a year. If its request leaves
-	// earlier, the turn is held until then, and the answer is not delayed. So at most
-	// `concurrency` requests enter within any such time. Not with `shared_methods`. Default: 0.
+	// How long a turn lasts at least, as a duration. If its request leaves earlier, the turn
+	// is held until then, and the answer is not delayed. So at most `concurrency` requests
+	// enter within any such time. Not with `shared_methods`. Default: 0.
 	HoldAtLeast caddy.Duration `json:"hold_at_least,omitempty"`
 
 	// What happens to a request inside when its client disconnects. `finish`

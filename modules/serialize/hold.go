@@ -21,7 +21,9 @@ func holdAtLeast() setting {
 			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
 			return err
 		},
-		Check: func(s *Handler) error { return checkDuration("hold_at_least", s.HoldAtLeast, 0) },
+		Check: func(s *Handler) error {
+			return directive.CheckDuration("hold_at_least", time.Duration(s.HoldAtLeast), 0)
+		},
 	}
 }
 

@@ -63,7 +63,7 @@ func (k *KeepAlive) check() error {
 	if k == nil || k.Interval == nil {
 		return nil
 	}
-	return checkDuration("keepalive", *k.Interval, leastInterval)
+	return directive.CheckDuration("keepalive", time.Duration(*k.Interval), leastInterval)
 }
 
 // streams reports whether a request whose turn does not come soon gets an event stream. One

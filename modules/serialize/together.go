@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
@@ -69,16 +68,6 @@ func (s *Handler) warn(log *zap.Logger) {
 			"set keepalive to less than timeout", zap.String("prefix", s.Prefix),
 			zap.Duration("keepalive", time.Duration(*s.KeepAlive.Interval)), zap.Duration("timeout", time.Duration(*s.Timeout)))
 	}
-}
-
-// longestDuration is the longest of settings for which more would be a mistake.
-const longestDuration = 365 * 24 * time.Hour
-
-func checkDuration(name string, duration caddy.Duration, least time.Duration) error {
-	if time.Duration(duration) > longestDuration {
-		return fmt.Errorf("%s %s: expected a duration of %s or less, such as 15s", name, time.Duration(duration), longestDuration)
-	}
-	return directive.CheckDuration(name, time.Duration(duration), least)
 }
 
 // checkOtherLines refuses lines of one queue that differ in what each ticket has of it: a request

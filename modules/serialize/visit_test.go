@@ -287,6 +287,7 @@ func TestVisitsAndOpeningsAreRefused(t *testing.T) {
 		visit + page("") + `"hold_timeout": "6s", `:                       "visit: it cannot be combined with hold_timeout; expected one of the two",
 		visit + page("") + `"shared_methods": ["GET"], `:                  "visit: it cannot be combined with shared_methods; expected one of the two",
 		page("") + `"visit": {"longest": "30m"}, `:                        "visit 0s: expected a duration of 1ms or more",
+		page("") + `"visit": {"idle": "366d"}, `:                          "visit 8784h0m0s: expected a duration of 8760h0m0s or less",
 		page("") + `"visit": {"idle": 5}, `:                               `write a text such as "30s"`,
 		same + visit + page(opens):                                        "",
 		same + page(opens):                                                `visit: two lines of queue "first_" differ`,
