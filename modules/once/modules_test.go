@@ -9,29 +9,22 @@ import (
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-	"github.com/caddyserver/certmagic"
 )
-
-// This file has modules of the Caddys under test: handlers and a storage that do what Caddy's own do
-// not.
 
 func init() {
 	caddy.RegisterModule(otherProxy{})
-	caddy.RegisterModule(panics{})
-	caddy.RegisterModule(otherStorage{})
 	httpcaddyfile.RegisterHandlerDirective("other_proxy", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		h.Next()
-		args := append(h.RemainingArgs(), "502")
+		args := h.RemainingArgs()
 		status, err := strconv.Atoi(args[1])
 		return &otherProxy{To: args[0], Status: status}, err
 	})
-	httpcaddyfile.RegisterHandlerDirective("panics", func(httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) { return panics{}, nil })
 }
 
-// otherProxy is the proxy of Go's library, which answers its errors itself.
+// otherProxy is the proxy of Go's library, which answers its errors itself, and panics if an answer
+// breaks off.
 type otherProxy struct {
 	To     string `json:"to"`
 	Status int    `json:"status"` // of errors
@@ -50,24 +43,3 @@ func (p *otherProxy) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyht
 	proxy.ServeHTTP(w, r)
 	return nil
 }
-
-type panics struct{}
-
-func (panics) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "http.handlers.panics", New: func() caddy.Module { return new(panics) }}
-}
-
-func (panics) ServeHTTP(http.ResponseWriter, *http.Request, caddyhttp.Handler) error {
-	panic("on purpose")
-}
-
-// otherStorage is storage that is not files, as far as is known.
-type otherStorage struct{ certmagic.FileStorage }
-
-func (otherStorage) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "caddy.storage.other", New: func() caddy.Module { return new(otherStorage) }}
-}
-
-func (otherStorage) UnmarshalCaddyfile(*caddyfile.Dispenser) error { return nil }
-
-func (s *otherStorage) CertMagicStorage() (certmagic.Storage, error) { return s, nil }

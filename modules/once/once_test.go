@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 type shop struct {
 	addr string
 	fcgi string        // where it speaks FastCGI
-	gate chan struct{} // ends one request with do=wait
+	gate chan struct{} // closed, it ends requests with do=wait
 
 	mu      sync.Mutex
 	effects map[string]int
@@ -80,10 +80,13 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set(name, value)
 		}
 	}
-	size, _ := strconv.Atoi(query.Get("size"))
 	switch query.Get("do") {
 	case "wait":
-		<-s.gate
+		select {
+		case <-s.gate:
+		case <-r.Context().Done():
+			return
+		}
 	case "break":
 		panic(http.ErrAbortHandler)
 	case "half":
@@ -97,17 +100,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = rw.Flush()
 		_ = conn.Close()
 		return
-	case "sleep":
-		<-r.Context().Done()
-		return
 	case "hints":
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
-	case "trailer":
-		w.Header().Set("Trailer", "X-Sum")
-		defer w.Header().Set("X-Sum", "1")
-	case "announce":
-		w.Header().Set("Content-Length", strconv.Itoa(size))
 	}
 	if status, err := strconv.Atoi(query.Get("status")); err == nil {
 		w.WriteHeader(status)
@@ -115,47 +110,39 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	size, _ := strconv.Atoi(query.Get("size"))
 	fmt.Fprintf(w, "%d%s", n, strings.Repeat("x", max(0, size-1)))
 }
 
 // site is a Caddy with a site.
 type site struct {
 	*testcaddy.Server
-	t         *testing.T
-	url, addr string
-	settings  testcaddy.Settings
+	t        *testing.T
+	url      string
+	settings testcaddy.Settings
 }
 
 // newSite starts a Caddy with a site that has these lines.
 func newSite(t *testing.T, lines string) *site {
 	t.Helper()
-	s := &site{t: t, addr: testprocess.FreeAddr(t)}
-	s.url = "http://" + s.addr
-	s.settings = testcaddy.Settings{
-		Caddyfile: "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://:" + port(s.addr) + " {\n" + lines + "\n}\n",
+	addr := testprocess.FreeAddr(t)
+	s := &site{t: t, url: "http://" + addr, settings: testcaddy.Settings{
+		Caddyfile: "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://" + strings.TrimPrefix(addr, "127.0.0.1") + " {\n" + lines + "\n}\n",
 		Admin:     testprocess.FreeAddr(t), Home: testcaddy.TempDir(t),
-	}
+	}}
 	testcaddy.WriteFile(t, filepath.Join(s.settings.Home, "index.php"), "")
 	s.start()
 	return s
 }
-
-func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
 
 func (s *site) start() {
 	s.Server = testcaddy.Launch(s.t, s.settings)
 	s.AwaitLoaded()
 }
 
-// records are the files of the records.
-func (s *site) records() []string {
-	files, _ := filepath.Glob(filepath.Join(s.settings.Home, "caddy", "orderly", "once", "*", "*"))
-	return files
-}
-
-func post(t *testing.T, url, body, key string, header ...string) testcaddy.Answer {
+func post(t *testing.T, url, key string) testcaddy.Answer {
 	t.Helper()
-	return testcaddy.Await(t, testcaddy.Send(t, http.MethodPost, url, body, append(header, "Idempotency-Key", key)...))
+	return testcaddy.Await(t, testcaddy.Send(t, http.MethodPost, url, "", "Idempotency-Key", key))
 }
 
 const (
@@ -179,46 +166,33 @@ func TestOutcomes(t *testing.T) {
 	const refusal = "serialize q_ {\nconcurrency 2\n}\nserialize q_\n" // the second is stricter
 	written := strings.Replace(refusal, "q_\n", "q_ {\nerror_response text/plain full\n}\n", 1)
 	php := "root {$HOME}\n" + line + "php_fastcgi "
-	for name, c := range map[string]struct {
+	type outcome struct {
 		lines, query string
+		kept         bool   // the first request has no body, and gets a kept connection
 		status       int    // of the first answer
 		then         string // what a repetition gets
 		effects      int    // in the end
-	}{
-		"200":                          {query: "status=200", status: 200, then: repeated, effects: 1},
+	}
+	outcomes := map[string]outcome{
 		"201 with Location":            {query: "status=201&Location=/orders/1&Etag=%22a%22", status: 201, then: repeated, effects: 1},
-		"204":                          {query: "status=204", status: 204, then: repeated, effects: 1},
-		"303":                          {query: "status=303&Location=/thanks", status: 303, then: repeated, effects: 1},
-		"304":                          {query: "status=304", status: 304, then: repeated, effects: 1},
-		"404":                          {query: "status=404", status: 404, then: repeated, effects: 1},
-		"500":                          {query: "status=500", status: 500, then: repeated, effects: 1},
-		"502 of the upstream":          {query: "status=502", status: 502, then: repeated, effects: 1},
-		"503":                          {query: "status=503", status: 503, then: repeated, effects: 1},
 		"503 with Retry-After":         {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
-		"401":                          {query: "status=401", status: 401, then: runs, effects: 2},
-		"403":                          {query: "status=403", status: 403, then: runs, effects: 2},
-		"407":                          {query: "status=407", status: 407, then: runs, effects: 2},
-		"408":                          {query: "status=408", status: 408, then: runs, effects: 2},
-		"421":                          {query: "status=421", status: 421, then: runs, effects: 2},
-		"425":                          {query: "status=425", status: 425, then: runs, effects: 2},
-		"429":                          {query: "status=429", status: 429, then: runs, effects: 2},
 		"free_errors":                  {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
 		"free_errors, and a 404":       {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
 		"a field that is wanted":       {query: "X-Order=7&Set-Cookie=session=1", status: 200, then: repeated, effects: 1},
 		"interim answers":              {query: "do=hints", status: 200, then: repeated, effects: 1},
 		"interim answers by HTTP/2":    {lines: line + "reverse_proxy h2c://" + s.addr, query: "do=hints&status=429", status: 429, then: runs, effects: 2},
-		"trailers":                     {query: "do=trailer", status: 200, then: repeated, effects: 1},
 		"as large as max_response":     {query: "size=1000", status: 200, then: repeated, effects: 1},
 		"larger":                       {query: "size=1001", status: 200, then: "not_kept", effects: 1},
-		"larger, and announced":        {query: "do=announce&size=5000", status: 200, then: "not_kept", effects: 1},
+		"larger, not announced":        {query: "size=5000", status: 200, then: "not_kept", effects: 1},
 		"a stream":                     {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
-		"unbuffered":                   {query: "X-Accel-Buffering=no", status: 200, then: "not_kept", effects: 1},
 		"broken before the answer":     {query: "do=break", status: 502, then: "unknown", effects: 1},
 		"broken in the answer":         {query: "do=half", status: 200, then: "unknown", effects: 1},
-		"a proxy that waits no longer": {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=sleep", status: 504, then: "unknown", effects: 1},
-		"a panic":                      {lines: line + "route {\npanics\n}", status: 0, then: "unknown"},
-		"another proxy":                {lines: line + "route {\nother_proxy " + s.addr + "\n}", query: "status=502", status: 502, then: repeated, effects: 1},
-		"another proxy, broken":        {lines: line + "route {\nother_proxy " + s.addr + "\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
+		"a proxy that waits no longer": {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=wait", status: 504, then: "unknown", effects: 1},
+		"a kept connection, broken":    {lines: line + "route {\n" + proxy + "}", query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
+		"another proxy's, broken":      {lines: line + "route {\nother_proxy " + s.addr + "  502\n}", query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
+		"another proxy, panic":         {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=half", status: 200, then: "unknown", effects: 1},
+		"another proxy":                {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "status=502", status: 502, then: repeated, effects: 1},
+		"another proxy, broken":        {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
 		"another proxy, broken, 408":   {lines: line + "route {\nother_proxy " + s.addr + " 408\n}", query: "do=break", status: 408, then: "unknown", effects: 1},
 		"another proxy, broken, 500":   {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 500\n}", query: "do=break", status: 500, then: "unknown", effects: 1},
 		"no TLS":                       {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
@@ -236,18 +210,17 @@ func TestOutcomes(t *testing.T) {
 			query: "do=break", status: 504, then: "unknown", effects: 1},
 		"encode in front":                   {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
 		"a refusal":                         {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
+		"a written refusal":                 {lines: "route {\n" + line + written + "}", status: 503, then: runs},
 		"an error route after the upstream": {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
-		"an error route after PHP":          {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=sleep", status: 409, then: "unknown", effects: 1},
+		"an error route after PHP":          {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
 		"a refusal in an error route":       {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
 		"an error route after a refusal":    {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
 		"503 after a refusal":               {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
-		"503 of a handler after a refusal":  {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + "respond 503\n}", status: 503, then: repeated},
 		"a refusal after the upstream":      {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
 		"a written refusal after it":        {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + written + "}\n}", status: 503, then: "unknown", effects: 1},
 		"PHP":                               {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
 		"PHP, no connection":                {lines: php + dead, status: 502, then: runs},
 		"PHP, a refusal after its answer":   {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
-		"templates":                         {lines: line + "templates\nrespond \"{{now}}\"", status: 200, then: repeated},
 		"an upgrade":                        {lines: "request_header Connection Upgrade\nrequest_header Upgrade chat\n" + line + proxy, query: "do=upgrade", status: 101, then: "not_kept", effects: 1},
 		"a second line":                     {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
 		"a second key":                      {lines: line + "route {\n" + strings.Replace(line, "none", "x", 1) + proxy + "}", status: 200, then: repeated, effects: 1},
@@ -257,7 +230,14 @@ func TestOutcomes(t *testing.T) {
 		"serialize":                         {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
 		"serialize around":                  {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
 		"authentication behind":             {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
-	} {
+	}
+	for _, status := range []int{200, 204, 303, 304, 404, 500, 502, 503} {
+		outcomes[fmt.Sprint(status)] = outcome{query: fmt.Sprint("status=", status), status: status, then: repeated, effects: 1}
+	}
+	for _, status := range []int{401, 403, 407, 408, 421, 425, 429} {
+		outcomes[fmt.Sprint(status)] = outcome{query: fmt.Sprint("status=", status), status: status, then: runs, effects: 2}
+	}
+	for name, c := range outcomes {
 		lines := cmp.Or(c.lines, line+proxy)
 		if sites[lines] == nil {
 			sites[lines] = sync.OnceValue(func() *site { return newSite(t, lines) })
@@ -266,8 +246,13 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url, key := begin().url, strings.ReplaceAll(name, " ", "-")
+			body := "body"
+			if c.kept {
+				body = ""
+				<-testcaddy.Send(t, http.MethodGet, url, "")
+			}
 			send := func() testcaddy.Answer {
-				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, "body", "Idempotency-Key", key, "Accept-Encoding", "gzip")
+				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, body, "Idempotency-Key", key, "Accept-Encoding", "gzip")
 			}
 			first := send()
 			if first.StatusCode != c.status {
@@ -306,29 +291,20 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// A refusal by a queue behind frees the key, also one whose answer serialize writes. Bug: one that
-// came after keepalive's comments did not. The same request was refused for a day.
-func TestRefusalByQueue(t *testing.T) {
+// Bug: a refusal by a queue that came after keepalive's comments did not free the key.
+func TestRefusalInEvents(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		options string
-		status  int
-	}{
-		"an error":            {"timeout 50ms", 503},
-		"an answer":           {"timeout 50ms\nerror_response text/plain full", 503},
-		"an event":            {"timeout 1500ms\nkeepalive 1s always", 200},
-		"an event, no answer": {"timeout 1500ms\nkeepalive 1s always\nerror_response text/plain full", 200},
-	} {
+	for name, lines := range map[string]string{"an event": "", "an event, no answer": "\nerror_response text/plain full"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t)
-			url := newSite(t, "once {\nscope none\n}\nserialize {\n"+test.options+"\n}\nreverse_proxy "+s.addr).url
+			url := newSite(t, "once {\nscope none\n}\nserialize {\ntimeout 1500ms\nkeepalive 1s always"+lines+"\n}\nreverse_proxy "+s.addr).url
 			holder := testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "holder")
 			wait.Until(t, "the holder is inside", func() bool { return s.count("holder") == 1 })
-			post(t, url, "", "b").Want(t, test.status)
-			s.gate <- struct{}{}
+			post(t, url, "b").Want(t, 200)
+			close(s.gate)
 			testcaddy.Await(t, holder).Want(t, 200)
-			if a := post(t, url, "", "b"); a.StatusCode != 200 || a.Text != "1" {
+			if a := post(t, url, "b"); a.StatusCode != 200 || a.Text != "1" {
 				t.Errorf("after the refusal: %v", a)
 			}
 		})
@@ -336,7 +312,7 @@ func TestRefusalByQueue(t *testing.T) {
 }
 
 // Repetitions wait in line for the first, eight at most, and no longer than timeout. A client that
-// hangs up does not end the first request. Another key does not wait.
+// hangs up does not end the first request, and a reload neither. Another key does not wait.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -349,6 +325,10 @@ func TestWaiting(t *testing.T) {
 	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
 	hangUp()
 	<-answers
+	if err := c.Load("text/caddyfile", strings.ReplaceAll(c.settings.Caddyfile, "scope none", "scope none\nkeep 3d")); err != nil {
+		t.Fatal(err)
+	}
+	testcaddy.AwaitOneListener(t, strings.TrimPrefix(c.url, "http://"))
 	for range 12 {
 		answer := testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", "a")
 		go func() { answers <- <-answer }()
@@ -359,41 +339,17 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("refused with %v", a)
 		}
 	}
-	post(t, c.url, "", "b").Want(t, 200)
-	s.gate <- struct{}{}
+	post(t, c.url, "b").Want(t, 200)
+	close(s.gate)
 	for range 8 {
 		if a := testcaddy.Await(t, answers); a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("a repetition: %v", a)
 		}
 	}
-	if n := s.count("a"); n != 1 {
-		t.Errorf("%d effects", n)
-	}
 	metrics := c.Ask("/metrics")
 	for _, line := range []string{`{outcome="first"} 2`, `{outcome="repeated"} 8`, `{outcome="running"} 4`, `{outcome="unknown"} 0`} {
 		if !strings.Contains(metrics, "caddy_once_requests_total"+line) {
 			t.Errorf("no metric %s", line)
-		}
-	}
-}
-
-// net/http by itself sends a request without a body again if it has an Idempotency-Key and its
-// kept connection breaks.
-func TestKeptConnectionThatBreaks(t *testing.T) {
-	t.Parallel()
-	for _, line := range []string{
-		"once {\nscope none\n}\nreverse_proxy ", "route {\nonce {\nscope none\n}\nother_proxy ", "reverse_proxy ", "route {\nother_proxy ",
-	} {
-		s := newShop(t)
-		url := newSite(t, line+s.addr+strings.Repeat("\n}", strings.Count(line, "route"))).url
-		post(t, url, "", "warm").Want(t, 200)
-		a := post(t, url+"/?do=break", "", "a")
-		once := strings.Contains(line, "once")
-		if n, want := s.count("a"), map[bool]int{true: 1, false: 2}[once]; n != want || a.StatusCode < 500 {
-			t.Errorf("%q: %d effects, want %d; answer: %v", line, n, want, a)
-		}
-		if once && post(t, url+"/?do=break", "", "a").Header.Get("Orderly-Once") != "unknown" {
-			t.Error("it is known what became of it")
 		}
 	}
 }
@@ -405,7 +361,7 @@ func TestKeys(t *testing.T) {
 	s := newShop(t)
 	c := newSite(t, "once {\nkey {http.request.header.Idempotency-Key}{http.request.uri.query.key}\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
 	for _, r := range []struct {
-		key, user, host, path, body string
+		key, user, host, path, body string // a path may have another method than POST before it
 		status                      int
 		says                        string // the reason, or the body of the answer
 	}{
@@ -418,12 +374,10 @@ func TestKeys(t *testing.T) {
 		{`"k";;v`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k";v=:YQ==:`, "anna", "", "/", "a", 200, "1"},
 		{"k\nk", "anna", "", "/", "a", 400, "bad_key"},
-		{"\"k\"\n\"k\"", "anna", "", "/", "a", 400, "bad_key"},
 		{"", "anna", "", "/?key=k&key=k", "a", 400, "bad_key"},
 		{`"k";V`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k";v=`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k" ;v`, "anna", "", "/", "a", 400, "bad_key"},
-		{`"k"l`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k\l"`, "anna", "", "/", "a", 400, "bad_key"},
 		{"k", "anna", "a.EXAMPLE.:80", "/", "a", 200, "1"},
 		{"k", "berta", "", "/", "a", 200, "2"},
@@ -431,6 +385,7 @@ func TestKeys(t *testing.T) {
 		{"k", "anna", "", "/", "", 422, "mismatch"},
 		{"k", "anna", "", "/b", "a", 422, "mismatch"},
 		{"k", "anna", "", "/?b", "a", 422, "mismatch"},
+		{"k", "anna", "", "PATCH /", "a", 422, "mismatch"},
 		{`"k`, "anna", "", "/", "a", 400, "bad_key"},
 		{`"k", "l"`, "anna", "", "/", "a", 400, "bad_key"},
 		{`""`, "anna", "", "/", "a", 400, "bad_key"},
@@ -444,7 +399,11 @@ func TestKeys(t *testing.T) {
 		{"k", "anna", "[::1]:80", "/", "a", 200, "3"},
 		{"k", "anna", "[::1]", "/", "a", 200, "3"},
 	} {
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+r.path, strings.NewReader(r.body))
+		method, path, found := strings.Cut(r.path, " ")
+		if !found {
+			method, path = http.MethodPost, r.path
+		}
+		req, _ := http.NewRequestWithContext(t.Context(), method, c.url+path, strings.NewReader(r.body))
 		req.Header["Idempotency-Key"] = strings.Split(r.key, "\n")
 		req.Header.Set("X-User", r.user)
 		if r.host != "" {
@@ -454,8 +413,5 @@ func TestKeys(t *testing.T) {
 		if got := cmp.Or(a.Header.Get("Orderly-Once"), a.Text); a.StatusCode != r.status || got != r.says {
 			t.Errorf("%+v: %v", r, a)
 		}
-	}
-	if strings.Contains(c.Log.String(), strings.Repeat("l", 255)) {
-		t.Error("a key is in the log")
 	}
 }
