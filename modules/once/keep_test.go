@@ -23,7 +23,7 @@ import (
 )
 
 // open opens a handler outside of Caddy, with records in files.
-func open(t testing.TB, h *Handler, engine engines.Module) {
+func open(t *testing.T, h *Handler) {
 	t.Helper()
 	h.Scope, h.Path, h.log, h.throttle = scopeNone, t.TempDir(), zap.NewNop(), new(throttle.Throttle[string])
 	if err := h.fillIn(); err != nil {
@@ -31,22 +31,16 @@ func open(t testing.TB, h *Handler, engine engines.Module) {
 	}
 	h.records = &records{storage: &certmagic.FileStorage{Path: t.TempDir()}, log: h.log}
 	var err error
-	if h.engine, err = engines.Open(engine, h.Path, slog.New(slog.DiscardHandler)); err != nil {
+	if h.engine, err = engines.Open(engines.Memory{}, h.Path, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.engine.Release)
 }
 
-// send sends a request with a key, or with none.
-func send(t testing.TB, h *Handler, key string, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
-	return sendBody(t.Context(), h, key, http.NoBody, next)
-}
-
-func sendBody(ctx context.Context, h *Handler, key string, body io.Reader, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
+// send sends a request with the key k.
+func send(ctx context.Context, h *Handler, body io.Reader, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
 	r, w := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body), httptest.NewRecorder()
-	if key != "" {
-		r.Header.Set("Idempotency-Key", key)
-	}
+	r.Header.Set("Idempotency-Key", "k")
 	repl := caddyhttp.NewTestReplacer(r)
 	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
 	ctx = context.WithValue(ctx, caddyhttp.VarsCtxKey, map[string]any{})
@@ -63,7 +57,7 @@ func TestKeep(t *testing.T) {
 	}{{nil, 200}, {errors.New("broken"), 409}} {
 		synctest.Test(t, func(t *testing.T) { // from midnight on
 			h := &Handler{Keep: new(caddy.Duration(time.Hour)), Timeout: new(caddy.Duration(day))}
-			open(t, h, engines.Memory{})
+			open(t, h)
 			effects := 0
 			next := func(w http.ResponseWriter, _ *http.Request) error {
 				effects++
@@ -72,15 +66,15 @@ func TestKeep(t *testing.T) {
 				return c.err
 			}
 			time.Sleep(23 * time.Hour)
-			go send(t, h, "k", next)
+			go send(t.Context(), h, http.NoBody, next)
 			for _, after := range []time.Duration{time.Minute, time.Hour - time.Minute} { // while it runs, and just before keep has passed
 				time.Sleep(after)
-				if w, err := send(t, h, "k", next); w.Code != c.want || err != nil || effects != 1 {
+				if w, err := send(t.Context(), h, http.NoBody, next); w.Code != c.want || err != nil || effects != 1 {
 					t.Errorf("a repetition: %d, %v; %d effects", w.Code, err, effects)
 				}
 			}
 			time.Sleep(2 * time.Minute)
-			if _, _ = send(t, h, "k", next); effects != 2 {
+			if _, _ = send(t.Context(), h, http.NoBody, next); effects != 2 {
 				t.Errorf("%d effects when keep has passed", effects)
 			}
 		})
@@ -92,10 +86,10 @@ func TestKeep(t *testing.T) {
 func TestBodyOutlivesClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &Handler{Buffer: new(directive.Size(10))}
-		open(t, h, engines.Memory{})
+		open(t, h)
 		ctx, hangUp := context.WithCancel(t.Context())
 		var got []byte
-		_, err := sendBody(ctx, h, "k", strings.NewReader(strings.Repeat("x", 1000)), func(_ http.ResponseWriter, r *http.Request) (err error) {
+		_, err := send(ctx, h, strings.NewReader(strings.Repeat("x", 1000)), func(_ http.ResponseWriter, r *http.Request) (err error) {
 			hangUp()
 			synctest.Wait()
 			got, err = io.ReadAll(r.Body)
