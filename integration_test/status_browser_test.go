@@ -90,7 +90,7 @@ func TestStatusOnScreens(t *testing.T) {
 		{"busy", names[:2], 0, 5, true, "", 0},
 		{"long", names[:3], 2, 3, true, "", 0},
 		{"many", names, 0, 3, false, "", 0},
-		{"visits", names[:1], 0, 1, true, "concurrency 3\nvisit 5m 30m\nwaiting_page {\nafter 0\n}", 4},
+		{"visits", names[:1], 0, 1, true, "concurrency 3\nqueue_length 2000000\nvisit 5m 30m\nwaiting_page {\nafter 0\n}", 4},
 		{"opens", names[:1], 0, 0, true, "waiting_page {\nopens 2126-11-27T10:00:00+01:00\n}", 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func (b *browser) checkOnScreens(name string) {
 			b.t.Errorf("%s: the page is %d wide", screen.name, width)
 		}
 		b.until("[...document.querySelectorAll('.outcome')].every(e => e.offsetHeight <= 30)")
-		b.until("[...document.querySelectorAll('.holder, .request')].every(e => e.scrollWidth <= e.clientWidth + 1)")
+		b.until("[...document.querySelectorAll('.holder, .request, .figure')].every(e => e.scrollWidth <= e.clientWidth + 1)")
 		b.check(screen.name, screen.name != "phone") // which has the colors of the first
 	}
 }
