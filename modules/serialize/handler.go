@@ -201,8 +201,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	registered.handlers.Store(s, true)
-	return nil
+	return registered.addHandler(s)
 }
 
 // openEngine opens the engine, and what counts and reports the requests.
@@ -280,7 +279,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.handlers.Delete(s)
+	registered.removeHandler(s)
 	used := s.engine.End(func() {
 		s.passConcurrency()
 		s.passOpening()

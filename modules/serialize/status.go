@@ -128,7 +128,8 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes, row.WaitedSince = s.Outcomes(), s.WaitedSince()
+		s.Sample(now)
+		row.Outcomes, row.History = s.Outcomes(), s.History()
 		row.Opens, row.Registered = s.opens(now)
 	}
 	return rows

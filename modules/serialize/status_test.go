@@ -106,30 +106,3 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 		})
 	}
 }
-
-// The page says since when somebody has waited, as long as somebody does.
-func TestStatusSaysSinceWhen(t *testing.T) {
-	const prefix = "since_"
-	configure(t, share(t, "test:since", inMemory("/since")), prefix)
-	report := telemetry.Reporter{Counters: registered.prefixOf(prefix).Counters, Logger: zap.NewNop()}
-	t.Cleanup(func() { registered.prefixes.Delete(prefix) })
-	var first, second telemetry.Request
-	begun := time.Now()
-	report.Waits(t.Context(), &first)
-	later := time.Now()
-	report.Waits(t.Context(), &second)
-	report.Waited(&first, nil)
-	data := statusData(t, prefix)
-	since := data.Queues[0].WaitedSince
-	if since.Before(begun) || since.After(later) {
-		t.Errorf("somebody has waited since %s; expected %s", since, begun)
-	}
-	page, err := statuspage.Render(data)
-	if text := "Somebody has waited since " + since.UTC().Format(time.TimeOnly); err != nil || !strings.Contains(string(page), text) {
-		t.Errorf("the page does not say %q: %v", text, err)
-	}
-	report.Waited(&second, nil)
-	if since := statusData(t, prefix).Queues[0].WaitedSince; !since.IsZero() {
-		t.Errorf("somebody has waited since %s, though nobody waits", since)
-	}
-}

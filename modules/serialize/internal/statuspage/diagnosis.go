@@ -21,11 +21,12 @@ type Queue struct {
 	Sum           bool
 	OldestWaiting time.Duration
 	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
-	WaitedSince   time.Time                    // since when somebody has, of this process; zero if nobody waits
+	History       []telemetry.Sample           // of the last ten minutes
 	Control       string                       // its name for pauses; "" if it cannot be paused
 	Opens         time.Time                    // zero if it is open
 	Registered    int                          // how many browsers wait for that
 
+	Picture *Picture        // of the history; nil without one
 	Rows    []queueview.Row // of the first tickets
 	More    int             // how many tickets are not among them
 	Trouble []string
@@ -68,6 +69,9 @@ func (q *Queue) diagnose(now time.Time) {
 		q.note(someTrouble, "slow", "A request has waited for "+queueview.Age(q.OldestWaiting)+".")
 	}
 	q.diagnoseRefusals(now)
+	if len(q.History) > 1 {
+		q.Picture = newPicture(q.History, now)
+	}
 }
 
 // diagnoseTickets finds the oldest wait, and the first holder that does not leave. Of a

@@ -64,7 +64,7 @@ type Counters struct {
 	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
 	hold                 holdEstimate
-	waitedSince          atomic.Int64 // when Waiting last became 1, in nanoseconds since 1970
+	history              history
 }
 
 // NewCounters returns the counters of a prefix, which is the label of its metrics.
@@ -77,14 +77,6 @@ func NewCounters(prefix string) *Counters {
 		s.outcomes[name] = new(outcome)
 	}
 	return s
-}
-
-// WaitedSince is since when somebody has waited at any time; zero if nobody waits.
-func (s *Counters) WaitedSince() time.Time {
-	if s.Waiting.Load() == 0 {
-		return time.Time{}
-	}
-	return time.Unix(0, s.waitedSince.Load())
 }
 
 // Forget removes the series of a prefix, unless something was counted.

@@ -51,11 +51,8 @@ func (r *Reporter) Admitted(q *Request) {
 // Waits reports that a request has begun to wait.
 func (r *Reporter) Waits(ctx context.Context, q *Request) {
 	q.startSpan(ctx)
-	now := time.Now()
-	if r.Waiting.Add(1) == 1 {
-		r.waitedSince.Store(now.UnixNano())
-	}
-	r.Counters.Waits.Insert(&q.Entry, now)
+	r.Waiting.Add(1)
+	r.Counters.Waits.Insert(&q.Entry, time.Now())
 }
 
 // Waited reports that a request waits no longer. It has its turn if err is nil.
