@@ -85,11 +85,13 @@ func TestFailedReload(t *testing.T) {
 	c.awaitTickets(0)
 }
 
-// A load warns of what may be a mistake. Bug: it said nothing.
+// A load, or its first request, warns of what may be a mistake. Bug: it said nothing.
 func TestLoadWarnings(t *testing.T) {
 	t.Parallel()
-	c := start(t, setup{env: map[string]string{"OTHER": testcaddy.TempDir(t)},
-		site: "handle /five {\nserialize {\n path {$DIR}\n hold_at_least 6s\n}\n}\nrespond hello",
+	dir := testcaddy.TempDir(t)
+	c := start(t, setup{dir: filepath.Join(dir, "queues"), env: map[string]string{"ROOT": dir, "OTHER": testcaddy.TempDir(t)},
+		site: "handle /five {\nserialize {\n path {$DIR}\n hold_at_least 6s\n}\n}\n" +
+			"handle /none {\nroot {$ROOT}\nserialize root_ {\n path {$DIR}\n}\nfile_server\n}\nrespond hello",
 		more: `http://one.example:{$PORT} {
 			serialize {
 				path {$DIR}
@@ -107,6 +109,9 @@ func TestLoadWarnings(t *testing.T) {
 			respond hello
 		}`,
 	})
+	for range 2 {
+		c.get("/none").Want(t, http.StatusNotFound)
+	}
 	c.End(os.Interrupt) // so that the test has all of the log
 	warnings := c.Log.All(func(e entry) bool {
 		return e["level"] == "warn" && strings.HasPrefix(e.Text("logger"), "http.handlers.serialize")
@@ -122,11 +127,15 @@ func TestLoadWarnings(t *testing.T) {
 				t.Errorf("the warning is %v", e)
 			}
 		case strings.Contains(msg, "waiting_page has no timeout"), strings.Contains(msg, "set keepalive to less than timeout"):
+		case strings.Contains(msg, "below a root"):
+			if e["path"] != c.dir || e["root"] != dir {
+				t.Errorf("the warning is %v", e)
+			}
 		default:
 			t.Errorf("an unexpected warning: %v", e)
 		}
 	}
-	if len(texts) != 3 || len(warnings) != 3 {
+	if len(texts) != 4 || len(warnings) != 4 {
 		t.Errorf("%d warnings: %v", len(warnings), texts)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -156,6 +157,7 @@ type Handler struct {
 	capacity     int             // how many may be inside; 0 is not known
 	limit        int             // how many may be inside, readers or others; 0 is no limit
 	site         string          // for people
+	first        *sync.Once      // of warnOfRoot
 	line         *waitingpage.Line
 	report       *telemetry.Reporter
 	ctx          caddy.Context
@@ -194,7 +196,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		err = s.openEngine(ctx)
 	}
 	if err == nil {
-		s.line, s.site = s.newLine(), siteOf(ctx)
+		s.line, s.site, s.first = s.newLine(), siteOf(ctx), new(sync.Once)
 		s.warn(ctx.Logger())
 		err = s.checkOtherLines()
 	}

@@ -123,6 +123,7 @@ func hasDotSegment(path string) bool {
 
 // newPassage describes the passage of a request that arrives.
 func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages) *passage {
+	s.first.Do(func() { s.warnOfRoot(vars) })
 	p := &passage{handler: s, rule: s.rule, earlier: all.latest, all: all}
 	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {

@@ -2,11 +2,15 @@ package serialize
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 )
 
 // siteOf names the site whose handlers are being provisioned, for people: its hosts, and where
@@ -36,4 +40,17 @@ func hostMatchers(route caddyhttp.Route) (found []*caddyhttp.MatchHost) {
 		}
 	}
 	return found
+}
+
+// warnOfRoot warns if the lock files are below the site's root, as the first request knows it:
+// file_server may serve them, and their names have the addresses of clients.
+func (s *Handler) warnOfRoot(vars map[string]any) {
+	root, _ := vars["root"].(string)
+	if _, files := s.module.(engines.File); !files || root == "" {
+		return
+	}
+	if relative, err := filepath.Rel(engines.RealPath(root), engines.RealPath(s.Path)); err == nil && filepath.IsLocal(relative) {
+		s.report.Logger.Warn("the lock directory is below a root whose files file_server may serve; choose another path",
+			zap.String("path", s.Path), zap.String("root", root))
+	}
 }
