@@ -5,9 +5,11 @@ package integration_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
+	"path"
 	"slices"
 	"strings"
 	"testing"
@@ -16,29 +18,29 @@ import (
 )
 
 // echoSite starts a site whose upstream answers with the header of the request, and sets fields
-// that are none of its business. PROXY stands for the proxy in site.
-func echoSite(t *testing.T, servers, site string) *caddy {
+// that are none of its business. PROXY stands for the proxy in site. The test's address is trusted.
+func echoSite(t *testing.T, site string) *caddy {
 	t.Helper()
 	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header()["X-Request-Id"] = []string{"theirs", "theirs, too"}
-		switch r.URL.Path {
-		case "/broken":
+		switch path.Base(r.URL.Path) {
+		case "broken":
 			panic(http.ErrAbortHandler)
-		case "/early":
+		case "early":
 			w.WriteHeader(http.StatusEarlyHints)
-		case "/flush":
+		case "flush":
 			_ = http.NewResponseController(w).Flush()
-		case "/upgrade":
+		case "upgrade":
 			conn, _, err := http.NewResponseController(w).Hijack()
 			check(t, err)
 			defer conn.Close()
 			_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\nX-Request-Id: theirs\r\n\r\n"))
 			return
-		case "/trailer":
+		case "trailer":
 			w.Header().Set("Trailer", "X-Request-Id")
-		case "/late":
+		case "late":
 			w.Header().Set(http.TrailerPrefix+"X-Request-Id", "theirs")
-		case "/none":
+		case "none":
 			return
 		}
 		_ = json.NewEncoder(w).Encode(r.Header)
@@ -47,9 +49,19 @@ func echoSite(t *testing.T, servers, site string) *caddy {
 		header_up X-Notations "{http.request.txid}|{http.request.uuid_v7}|{http.request.traceparent}|{http.vars.trace_id}"
 	}`
 	return start(t, setup{
-		servers: servers, site: "log\n" + strings.ReplaceAll(site, "PROXY", proxy),
+		servers: trustsUs, site: "log\n" + strings.ReplaceAll(site, "PROXY", proxy),
 		env: map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_PROPAGATORS": "tracecontext"},
 	})
+}
+
+// echoSites are sites below paths, by the first segment.
+func echoSites(t *testing.T, sites map[string]string) *caddy {
+	t.Helper()
+	var all strings.Builder
+	for name, site := range sites {
+		fmt.Fprintf(&all, "handle /%s/* {\n%s\n}\n", name, site)
+	}
+	return echoSite(t, all.String())
 }
 
 // echoed is what the upstream got, and what the client got.
@@ -77,51 +89,47 @@ const trustsUs = "trusted_proxies static 127.0.0.1/32"
 
 // A field gets the ID in the request and in the response, once, whatever a client and the
 // upstream put there. An adopted text stays. Bug: a client that named the field in Connection
-// hid it from the upstream.
+// hid it from the upstream. Of two handlers in one chain, the second one keeps what the first has made.
 func TestHeader(t *testing.T) {
 	t.Parallel()
 	txid := func(e echoed) string { return e.txid }
 	uuid := func(e echoed) string { return e.uuid }
 	adopted := func(echoed) string { return "abc" }
-	for name, test := range map[string]struct {
-		servers, options string
-		sent             []string
-		want             func(echoed) string
+	tests := map[string]struct {
+		options string
+		sent    []string
+		want    func(echoed) string
 	}{
-		"txid":          {options: "header x-request-id", want: txid},
-		"another kind":  {options: "header X-Request-Id uuid_v7", want: uuid},
-		"the last line": {options: "header X-Request-Id uuid_v7\nheader x-request-id txid", want: txid},
-		"a client's":    {options: "header X-Request-Id", sent: []string{"X-Request-Id", "a", "X-Request-Id", "b"}, want: txid},
-		"hidden by a client": {
+		"txid":      {options: "header x-request-id", want: txid},
+		"kind":      {options: "header X-Request-Id uuid_v7", want: uuid},
+		"last-line": {options: "header X-Request-Id uuid_v7\nheader x-request-id txid", want: txid},
+		"clients":   {options: "header X-Request-Id", sent: []string{"X-Request-Id", "a", "X-Request-Id", "b"}, want: txid},
+		"hidden": {
 			options: "header X-Request-Id", sent: []string{"Connection", "close, x-request-ID", "Connection", "X-Request-Id"}, want: txid,
 		},
-		"adopted":             {trustsUs, "trust X-Request-Id\nheader X-Request-Id", []string{"X-Request-Id", "abc"}, adopted},
-		"adopted, not a UUID": {trustsUs, "trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "abc"}, adopted},
-		"adopted elsewhere":   {trustsUs, "trust X-Other\nheader X-Request-Id", []string{"X-Other", "abc", "X-Request-Id", "b"}, adopted},
-		"not adopted":         {"", "trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "abc"}, uuid},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := echoSite(t, test.servers, "unique_ids {\n"+test.options+"\n}\nPROXY")
-			for _, path := range []string{"/", "/flush"} {
-				e := c.echo(path, test.sent...)
-				want := []string{test.want(e)}
-				if up, down := e.up["X-Request-Id"], e.down["X-Request-Id"]; !slices.Equal(up, want) || !slices.Equal(down, want) {
-					t.Errorf("%s: the upstream got %q, and the client %q; expected %q", path, up, down, want)
-				}
-			}
-		})
+		"adopted":           {"trust X-Request-Id\nheader X-Request-Id", []string{"X-Request-Id", "abc"}, adopted},
+		"adopted-no-uuid":   {"trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "abc"}, adopted},
+		"adopted-elsewhere": {"trust X-Other\nheader X-Request-Id", []string{"X-Other", "abc", "X-Request-Id", "b"}, adopted},
+		"not-adopted":       {"trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "a b"}, uuid},
+		"two-handlers": {
+			"header X-Request-Id\n}\nunique_ids {\ntrust X-Request-Id\nheader X-Request-Id\nheader X-B uuid_v7", []string{"X-Request-Id", "a b", "X-B", "b"}, txid,
+		},
 	}
-}
-
-// Two handlers in one chain set the fields of both. The second one keeps what the first has made.
-func TestHeaderOfTwoHandlers(t *testing.T) {
-	t.Parallel()
-	c := echoSite(t, "", "route {\nunique_ids {\nheader X-Request-Id\n}\nunique_ids {\ntrust X-Request-Id\nheader X-Request-Id\nheader X-B uuid_v7\n}\nPROXY\n}")
-	e := c.echo("/", "X-Request-Id", "abc", "X-B", "b")
-	for _, header := range []http.Header{e.up, e.down} {
-		if !slices.Equal(header["X-Request-Id"], []string{e.txid}) || !slices.Equal(header["X-B"], []string{e.uuid}) {
-			t.Errorf("the fields are %q and %q; expected %s and %s", header["X-Request-Id"], header["X-B"], e.txid, e.uuid)
+	sites := make(map[string]string)
+	for name, test := range tests {
+		sites[name] = "route {\nunique_ids {\n" + test.options + "\n}\nPROXY\n}"
+	}
+	c := echoSites(t, sites)
+	for name, test := range tests {
+		for _, way := range []string{"/", "/flush"} {
+			e := c.echo("/"+name+way, test.sent...)
+			want := []string{test.want(e)}
+			if up, down := e.up["X-Request-Id"], e.down["X-Request-Id"]; !slices.Equal(up, want) || !slices.Equal(down, want) {
+				t.Errorf("%s%s: the upstream got %q, and the client %q; expected %q", name, way, up, down, want)
+			}
+			if up, down := e.up.Get("X-B"), e.down.Get("X-B"); name == "two-handlers" && (up != e.uuid || down != e.uuid) {
+				t.Errorf("of the second handler, the upstream got %q, and the client %q; expected %q", up, down, e.uuid)
+			}
 		}
 	}
 }
@@ -130,7 +138,7 @@ func TestHeaderOfTwoHandlers(t *testing.T) {
 // upstream's trailer brought another ID.
 func TestHeaderOfEachAnswer(t *testing.T) {
 	t.Parallel()
-	c := echoSite(t, "", `unique_ids {
+	c := echoSite(t, `unique_ids {
 		header X-Request-Id
 	}
 	handle /empty {
@@ -198,53 +206,55 @@ func TestHeaderTraceparent(t *testing.T) {
 	caller := func(echoed) string { return trace }
 	span := func(e echoed) string { return e.spans }
 	const header = "unique_ids {\nheader traceparent traceparent\n}\n"
-	for name, test := range map[string]struct {
-		servers, site string
-		sent          []string
-		want          func(echoed) string // the trace ID
-		keeps         bool                // the state
+	const trusting = "unique_ids {\ntrust traceparent\nheader traceparent traceparent\n}\n"
+	tests := map[string]struct {
+		site  string
+		sent  []string
+		want  func(echoed) string // the trace ID
+		keeps bool                // the state
 	}{
-		"none":              {site: header + "PROXY", want: own},
-		"not adopted":       {site: header + "PROXY", sent: []string{"Traceparent", theirs}, want: own},
-		"a state alone":     {site: header + "PROXY", want: own},
-		"adopted":           {trustsUs, "unique_ids {\ntrust traceparent\nheader traceparent traceparent\n}\nPROXY", []string{"Traceparent", theirs}, caller, true},
-		"invalid":           {trustsUs, "unique_ids {\ntrust traceparent\nheader traceparent traceparent\n}\nPROXY", []string{"Traceparent", "00-" + trace}, own, false},
-		"Caddy's":           {site: header + "tracing\nPROXY", want: span, keeps: true},
-		"continued":         {site: header + "tracing\nPROXY", sent: []string{"Traceparent", theirs}, want: caller, keeps: true},
-		"Caddy's before":    {site: "route {\ntracing\n" + header + "PROXY\n}", want: span, keeps: true},
-		"Caddy's, nested":   {site: header + "handle {\nroute /* {\ntracing\nPROXY\n}\n}", want: span, keeps: true},
-		"Caddy's elsewhere": {site: header + "tracing /elsewhere\nPROXY", want: own},
-		"another group":     {site: header + "handle / {\nPROXY\n}\nhandle {\ntracing\nPROXY\n}", want: own},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := echoSite(t, test.servers, test.site)
-			e := c.echo("/", append(test.sent, "Tracestate", "a=b")...)
-			up := e.up["Traceparent"]
-			if len(up) != 1 || !strings.HasPrefix(up[0], "00-"+test.want(e)+"-") || up[0] != e.own || up[0] == theirs {
-				t.Errorf("the upstream got %q; expected the trace ID %q, of %q", up, test.want(e), e.own)
-			}
-			if kept := e.up.Get("Tracestate") != ""; kept != test.keeps {
-				t.Errorf("the state is kept: %t; expected %t", kept, test.keeps)
-			}
-			if down := e.down["Traceparent"]; down != nil {
-				t.Errorf("the client got %q", down)
-			}
-		})
+		"state-alone":   {site: header + "PROXY", want: own},
+		"not-adopted":   {site: header + "PROXY", sent: []string{"Traceparent", theirs}, want: own},
+		"adopted":       {trusting + "PROXY", []string{"Traceparent", theirs}, caller, true},
+		"invalid":       {trusting + "PROXY", []string{"Traceparent", "00-" + trace}, own, false},
+		"caddys":        {site: header + "tracing\nPROXY", want: span, keeps: true},
+		"continued":     {site: header + "tracing\nPROXY", sent: []string{"Traceparent", theirs}, want: caller, keeps: true},
+		"caddys-before": {site: "route {\ntracing\n" + header + "PROXY\n}", want: span, keeps: true},
+		"caddys-nested": {site: header + "handle {\nroute /* {\ntracing\nPROXY\n}\n}", want: span, keeps: true},
+		"elsewhere":     {site: header + "tracing /elsewhere\nPROXY", want: own},
+		"another-group": {site: header + "handle /another-group/ {\nPROXY\n}\nhandle {\ntracing\nPROXY\n}", want: own},
+	}
+	sites := make(map[string]string)
+	for name, test := range tests {
+		sites[name] = test.site
+	}
+	c := echoSites(t, sites)
+	for name, test := range tests {
+		e := c.echo("/"+name+"/", append(test.sent, "Tracestate", "a=b")...)
+		up := e.up["Traceparent"]
+		if len(up) != 1 || !strings.HasPrefix(up[0], "00-"+test.want(e)+"-") || up[0] != e.own || up[0] == theirs {
+			t.Errorf("%s: the upstream got %q; expected the trace ID %q, of %q", name, up, test.want(e), e.own)
+		}
+		if kept := e.up.Get("Tracestate") != ""; kept != test.keeps {
+			t.Errorf("%s: the state is kept: %t; expected %t", name, kept, test.keeps)
+		}
+		if down := e.down["Traceparent"]; down != nil {
+			t.Errorf("%s: the client got %q", name, down)
+		}
 	}
 }
 
 // The trace ID of Caddy's span is known for the response.
 func TestHeaderTraceID(t *testing.T) {
 	t.Parallel()
-	for tracing, known := range map[string]bool{"": true, "tracing": false} {
-		e := echoSite(t, "", "unique_ids {\nheader X-Trace-Id trace_id\n}\n"+tracing+"\nPROXY").echo("/", "X-Trace-Id", "a")
-		want := strings.ReplaceAll(e.uuid, "-", "")
-		if !known {
-			want = e.spans
-		}
-		if up, down := e.up.Get("X-Trace-Id"), e.down.Get("X-Trace-Id"); down != want || known != (up == want) || !known && up != "" {
-			t.Errorf("%s: the upstream got %q, and the client %q; expected %q", tracing, up, down, want)
-		}
+	const ids = "unique_ids {\nheader X-Trace-Id trace_id\n}\n"
+	c := echoSites(t, map[string]string{"own": ids + "PROXY", "caddys": ids + "tracing\nPROXY"})
+	e := c.echo("/own/", "X-Trace-Id", "a")
+	if want, up, down := strings.ReplaceAll(e.uuid, "-", ""), e.up.Get("X-Trace-Id"), e.down.Get("X-Trace-Id"); up != want || down != want {
+		t.Errorf("the upstream got %q, and the client %q; expected %q", up, down, want)
+	}
+	e = c.echo("/caddys/", "X-Trace-Id", "a")
+	if up, down := e.up.Get("X-Trace-Id"), e.down.Get("X-Trace-Id"); up != "" || down != e.spans {
+		t.Errorf("with tracing, the upstream got %q, and the client %q; expected %q for the client", up, down, e.spans)
 	}
 }

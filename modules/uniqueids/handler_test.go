@@ -1,0 +1,33 @@
+package uniqueids
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/orderly-http/caddy-orderly/uniqueid"
+)
+
+// Layout, node and shards show in the IDs, of which a request has one of each kind.
+func TestLayoutsNodesAndShards(t *testing.T) {
+	for _, test := range []struct{ config, id, reading string }{
+		{`{"layout": "classic", "node": "192.0.2.7"}`, "{unique_id}", "classic [{address 192.0.2.7}"},
+		{`{"layout": "threaded", "node": "192.0.2.7"}`, "{unique_id}", "threaded [{address 192.0.2.7}"},
+		{`{"layout": "modern"}`, "{unique_id}", "modern [{root"},
+		{`{"node": "random"}`, "{unique_id}", "classic [{"},
+		{`{"shards": 12}`, "{http.request.sharded_id}", " [{shard "},
+	} {
+		u := loaded(t, "unique_ids", test.config)
+		first, second, _ := strings.Cut(request{}.through(t, test.id+" "+test.id, u), " ")
+		if again := (request{}).through(t, test.id, u); first != second || again == first {
+			t.Errorf("%s: IDs %s and %s in one request, and %s in the next", test.config, first, second, again)
+		}
+		readings, err := uniqueid.Decode(first)
+		if err != nil || !strings.HasPrefix(fmt.Sprint(readings[0].Layout, " ", readings[0].Fields), test.reading) {
+			t.Errorf("%s: %s reads as %+v, %v; expected %s", test.config, first, readings, err, test.reading)
+		}
+		if _, err := uniqueid.ParseShardedIDOf(first, 12); strings.Contains(test.config, "shards") && err != nil {
+			t.Error(err)
+		}
+	}
+}
