@@ -228,49 +228,6 @@ func TestWaitingPageAsksInSpiteOfTimeouts(t *testing.T) {
 	}
 }
 
-// A request that is not a navigation waits with an open connection, whatever it accepts.
-func TestWaitingPageIsForNavigations(t *testing.T) {
-	t.Parallel()
-	c, leave := busySite(t, "after 0", "concurrency 1")
-	var answers []<-chan testcaddy.Answer
-	for i, test := range []struct {
-		method string
-		header []string
-	}{
-		{"POST", navigation},
-		{"HEAD", navigation},
-		{"GET", nil},
-		{"GET", []string{"Accept", "*/*"}},
-		{"GET", []string{"Accept", "application/json"}},
-		{"GET", []string{"Accept", "text/html;q=0, */*"}},
-		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "cors"}},
-		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "no-cors"}},
-		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}},
-		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Purpose", "prefetch"}},
-		// Bug: over plain HTTP, where browsers do not send Sec-Fetch-Mode, these got the page.
-		{"GET", []string{"Accept", "text/html", "X-Requested-With", "XMLHttpRequest"}},
-		{"GET", []string{"Accept", "text/html", "HX-Request", "true"}},
-		{"GET", []string{"Accept", "text/html", "Turbo-Frame", "messages"}},
-		{"GET", []string{"Accept", "text/html", "X-PJAX", "true"}},
-		{"GET", []string{"Accept", "text/html", "X-Moz", "prefetch"}},
-		{"GET", []string{"Accept", "text/html", "Purpose", "prefetch"}},
-		{"GET", []string{"Accept", "text/html", "X-Purpose", "preview"}},
-		{"GET", []string{"Accept", "text/html", "Sec-Purpose", "prefetch"}},
-	} {
-		answers = append(answers, testcaddy.Send(t, test.method, c.url, "", test.header...))
-		c.awaitTickets(i + 2)
-	}
-	wantPage(t, c.get("/old", "Accept", "text/html")) // an old browser
-	wantPage(t, c.get("/view", append(navigation, "X-Requested-With", "org.example.app")...))
-	for i, answer := range answers {
-		if len(answer) > 0 {
-			t.Errorf("request %d was answered: %v", i, <-answer)
-		}
-	}
-	leave()
-	c.wantServed(answers...)
-}
-
 // A browser whose turn comes within after gets no page, and one that hangs up leaves the
 // queue.
 func TestWaitingWithinAfter(t *testing.T) {
