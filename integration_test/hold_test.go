@@ -9,39 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
-
-// Requests enter no faster than hold_at_least lets them, into all processes together. Package storetest
-// shows of each engine that at most as many as may be inside enter within the time.
-func TestHoldAtLeast(t *testing.T) {
-	t.Parallel()
-	const requests, held = 12, 100 * time.Millisecond
-	for _, test := range []struct {
-		options          string
-		processes, limit int
-	}{{"", 3, 1}, {"concurrency 3", 3, 3}, {"engine memory", 1, 1}} {
-		t.Run(test.options, func(t *testing.T) {
-			t.Parallel()
-			c := startQueue(t, "hold_at_least "+held.String()+"\n"+test.options)
-			caddys := []*caddy{c}
-			for len(caddys) < test.processes {
-				caddys = append(caddys, c.another())
-			}
-			begun, answers := time.Now(), []<-chan testcaddy.Answer{}
-			for i := range requests {
-				answers = append(answers, caddys[i%test.processes].getting("/"))
-			}
-			c.wantServed(answers...)
-			if took, least := time.Since(begun), (requests/time.Duration(test.limit)-1)*held; took < least {
-				t.Errorf("%d requests took %v; expected %v at least", requests, took, least)
-			}
-			c.wantEmpty()
-		})
-	}
-}
 
 // wantEmpty waits until nobody is in the queues of the process.
 func (c *caddy) wantEmpty() {

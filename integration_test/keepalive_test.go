@@ -274,12 +274,17 @@ func (c *caddy) evictLast(queue string) {
 }
 
 // A stream of the upstream that breaks off breaks off for the client: it must not take it for whole.
-func TestKeepAliveBrokenOff(t *testing.T) {
+// A client that leaves, also behind a proxy that gives up, leaves the queue.
+func TestKeepAliveEndsEarly(t *testing.T) {
 	t.Parallel()
 	c := keepAlive(t, "", setup{tls: true})
 	allVersions(t, func(t *testing.T, client *http.Client) {
 		queue := queueOf(t)
 		leave := c.hold(t, queue)
+		gone := c.stream(t, client, "/?q="+queue)
+		gone.want(": waiting, place 1")
+		check(t, gone.Body.Close())
+		c.awaitQueue(queue+"_", 1, 0)
 		e := c.stream(t, client, "/half?q="+queue)
 		e.want(": waiting, place 1")
 		leave()
@@ -356,19 +361,4 @@ func TestKeepAliveInNestedQueues(t *testing.T) {
 	if len(inner) > 0 {
 		t.Error("nobody was inside the inner queue")
 	}
-}
-
-// A client that leaves, also behind a proxy that gives up, leaves the queue.
-func TestKeepAliveClientGone(t *testing.T) {
-	t.Parallel()
-	c := keepAlive(t, "", setup{tls: true})
-	allVersions(t, func(t *testing.T, client *http.Client) {
-		queue := queueOf(t)
-		c.hold(t, queue)
-		e := c.stream(t, client, "/?q="+queue)
-		e.want(": waiting, place 1")
-		check(t, e.Body.Close())
-		c.awaitQueue(queue+"_", 1, 0)
-		c.WantNever("/")
-	})
 }

@@ -56,24 +56,6 @@ func TestPlaceholders(t *testing.T) {
 	c.WantTokensGrow()
 }
 
-// A refused request has the number of its ticket, if it had one. Bug: its placeholder
-// appeared as it is written.
-func TestTokenOfRefused(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: behindQueue("queue_length 1\ntimeout 2s") + "\nhandle_errors {\nrespond [{http.serialize.token}]\n}"})
-	c.getting("/?name=holder&gate")
-	c.AwaitEntry("holder")
-	waiter := c.getting("/")
-	c.awaitQueue("serializer_", 1, 1)
-	token := c.queue("serializer_").Tickets[1].Token
-	if got := c.get("/").Want(t, 503).Text; got != "[]" {
-		t.Errorf("the queue is full, and the token is %s", got)
-	}
-	if got := (<-waiter).Want(t, 503).Text; got != "["+token+"]" {
-		t.Errorf("the token is %s; expected %s", got, token)
-	}
-}
-
 // Bug: serialize passed on a copy of the request, and Caddy's placeholders referred to
 // the original. They did not show changes by later handlers. A handler that read the body
 // through a placeholder left none for the upstream.

@@ -36,12 +36,12 @@ func TestRefusals(t *testing.T) {
 	const reasons = `
 		handle_errors {
 			header Content-Type text/x-reason
-			respond "{http.serialize.reason} {http.serialize.queue} {http.serialize.position} {err.status_code}"
+			respond "{http.serialize.reason} {http.serialize.queue} {http.serialize.position} {err.status_code} [{http.serialize.token}]"
 		}`
 	answers := []struct {
 		name, options, site string
 		status              int
-		contentType, body   string // REASON and POSITION stand for what they are
+		contentType, body   string // REASON, POSITION and TOKEN stand for what they are
 	}{
 		{name: "default", status: 503},
 		{name: "error_code", options: "error_code 429", status: 429},
@@ -50,7 +50,7 @@ func TestRefusals(t *testing.T) {
 		{name: "error_response before handle_errors", options: "error_response text/plain busy", site: reasons,
 			status: 503, contentType: "text/plain", body: "busy"},
 		{name: "handle_errors", options: "error_code 409", site: reasons,
-			status: 409, contentType: "text/x-reason", body: "REASON q_ POSITION 409"},
+			status: 409, contentType: "text/x-reason", body: "REASON q_ POSITION 409 [TOKEN]"},
 	}
 	for reason, option := range map[string]string{"timeout": "timeout 200ms", "queue_full": "queue_length 1"} {
 		for _, answer := range answers {
@@ -64,7 +64,11 @@ func TestRefusals(t *testing.T) {
 				}
 				r := c.get("/?name=refused").Want(t, answer.status)
 				wantRetryAfter(t, r)
-				body := strings.NewReplacer("REASON", reason, "POSITION", position).Replace(answer.body)
+				_, token, _ := strings.Cut(strings.TrimSuffix(r.Text, "]"), "[")
+				if strings.Contains(answer.body, "TOKEN") && (token > c.Hit("holder").Header.Get("X-Token")) != (reason == "timeout") {
+					t.Errorf("answered %q; expected the number of its ticket, if it had one", r.Text)
+				}
+				body := strings.NewReplacer("REASON", reason, "POSITION", position, "TOKEN", token).Replace(answer.body)
 				if got := r.Header.Get("Content-Type"); got != answer.contentType || r.Text != body {
 					t.Errorf("refused with %q %q, want %q %q", got, r.Text, answer.contentType, body)
 				}

@@ -4,58 +4,13 @@ package integration_test
 
 import (
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httptrace"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
-
-// Requests that come to two processes in turn are served in the order of their arrival.
-func TestServedInOrder(t *testing.T) {
-	t.Parallel()
-	const requests = 100
-	one := startQueue(t, "timeout 10m") // a busy machine may need long until half of them wait
-	processes := []*caddy{one, one.another()}
-	// The first holds the queue, so that many wait when it moves.
-	answers, names := []<-chan testcaddy.Answer{one.holder(t)}, []string{"holder"}
-	for i := range requests {
-		if i == requests/2 {
-			one.Open("holder")
-		}
-		name := fmt.Sprintf("request%d", i)
-		names, answers = append(names, name), append(answers, arrive(t, processes[i%2], name))
-	}
-	one.wantServed(answers...)
-	one.WantOrder(names...)
-	one.WantAlone()
-	one.WantTokensGrow()
-}
-
-// arrive sends a request, and returns once it has a ticket. On a busy machine, a request
-// that is sent 10 ms later can still be accepted earlier.
-func arrive(t *testing.T, c *caddy, name string) <-chan testcaddy.Answer {
-	t.Helper()
-	port := make(chan int, 1)
-	trace := &httptrace.ClientTrace{GotConn: func(conn httptrace.GotConnInfo) {
-		port <- conn.Conn.LocalAddr().(*net.TCPAddr).Port
-	}}
-	answer := inBackground(func() testcaddy.Answer {
-		ctx := httptrace.WithClientTrace(t.Context(), trace)
-		return doContext(ctx, newClient(t, "1.1"), "GET", c.url+"/?work=1ms&name="+name, nil)
-	})
-	ticket := fmt.Sprintf("002%08d127.0.0.1", <-port)
-	wait.Until(t, name+" has a ticket", func() bool {
-		return c.Hit(name) != nil || slices.ContainsFunc(lockFiles(t, c.dir), func(file string) bool {
-			return strings.HasSuffix(file, ticket)
-		})
-	})
-	return answer
-}
 
 // wantTurns sends two requests, and fails the test unless they are in one queue. Then the
 // second reaches the upstream only when the first has left it.
@@ -96,40 +51,28 @@ func TestSkipMethods(t *testing.T) {
 	})
 }
 
-// Of a hundred saves in a row, the first and the last reach the upstream. The others are
-// refused as soon as the next one has come, even if they come to two processes.
+// Of many saves in a row that come to two processes, the first and the last reach the upstream. The
+// others are refused as soon as the next one has come.
 func TestLatestWins(t *testing.T) {
 	t.Parallel()
-	const saves = 100
-	for processes := 1; processes <= 2; processes++ {
-		t.Run(fmt.Sprint(processes), func(t *testing.T) {
-			t.Parallel()
-			one := start(t, setup{global: "metrics", site: behindQueue("prefix save_\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409") +
-				"\nhandle_errors 409 {\nrespond {http.serialize.reason}\n}"})
-			at := []*caddy{one}
-			if processes == 2 {
-				at = append(at, one.another())
-			}
-			first := one.holder(t)
-			waiting := arrive(t, one, "save1")
-			for i := 2; i < saves; i++ {
-				next := arrive(t, at[i%processes], fmt.Sprint("save", i))
-				if r := (<-waiting).Want(t, http.StatusConflict); r.Text != "superseded" {
-					t.Fatalf("save %d was refused because of %q", i-1, r.Text)
-				}
-				waiting = next
-			}
-			one.WantNever("save99")
-			one.release(first)
-			one.wantServed(waiting)
-			one.WantOrder("holder", "save99")
-			one.awaitTickets(0)
-			if processes == 1 {
-				one.wantMetric(`requests_total{outcome="superseded",queue="save_"}`, "98")
-				one.wantMetric(`requests_total{outcome="queue_full",queue="save_"}`, "0")
-			}
-		})
+	one := start(t, setup{global: "metrics", site: behindQueue("prefix save_\nqueue_length 1\nwhen_full drop_oldest\nerror_code 409") +
+		"\nhandle_errors 409 {\nrespond {http.serialize.reason}\n}"})
+	at := []*caddy{one, one.another()}
+	first, waiting := one.holder(t), one.waiter("save0", 2)
+	for i := 1; i < 20; i++ {
+		next := at[i%2].getting(fmt.Sprint("/?name=save", i))
+		if r := (<-waiting).Want(t, http.StatusConflict); r.Text != "superseded" {
+			t.Fatalf("save %d was refused because of %q", i-1, r.Text)
+		}
+		waiting = next
 	}
+	one.WantNever("save19")
+	one.release(first)
+	one.wantServed(waiting)
+	one.WantOrder("holder", "save19")
+	one.awaitTickets(0)
+	one.wantMetric(`requests_total{outcome="superseded",queue="save_"}`, "10")
+	one.wantMetric(`requests_total{outcome="queue_full",queue="save_"}`, "0")
 }
 
 // An unknown placeholder is replaced by an empty text, and the request is served.
