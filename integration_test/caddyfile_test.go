@@ -5,13 +5,14 @@ package integration_test
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 )
 
 // Each line in the block of a directive is refused with the error, which names its place.
@@ -118,14 +119,13 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `when_full drop_oldest`, `when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins`},
 		{"serialize", "when_full drop_all\nqueue_length 1", `when_full "drop_all": expected drop_newest or drop_oldest`},
 	}
-	c := start(t, setup{})
 	at := regexp.MustCompile(`, at Caddyfile:\d+$`)
 	for _, test := range tests {
 		text := test.text
 		if test.directive != "" {
 			text = test.directive + " {\n" + test.text + "\n}"
 		}
-		got := c.adapt("http://:8080 {\n" + text + "\n}\n")
+		got := adapt("http://:8080 {\n" + text + "\n}\n")
 		if !at.MatchString(got) || !strings.HasSuffix(at.ReplaceAllString(got, ""), test.says) {
 			t.Errorf("%s\nis adapted to\n%s\nwant the error\n%s", text, got, test.says)
 		}
@@ -153,7 +153,6 @@ func TestCaddyfileAdapt(t *testing.T) {
 	if len(files) == 0 {
 		t.Fatal("no files to test")
 	}
-	c := start(t, setup{})
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".caddyfiletest"), func(t *testing.T) {
 			text, err := os.ReadFile(file)
@@ -162,7 +161,7 @@ func TestCaddyfileAdapt(t *testing.T) {
 			if !ok {
 				t.Fatalf("no line of ten dashes")
 			}
-			got, want := c.adapt(caddyfile), strings.TrimSpace(want)
+			got, want := adapt(caddyfile), strings.TrimSpace(want)
 			if strings.HasPrefix(got, "{") && strings.HasPrefix(want, "{") {
 				var gotValue, wantValue any
 				decodeInto(t, got, &gotValue)
@@ -178,21 +177,12 @@ func TestCaddyfileAdapt(t *testing.T) {
 }
 
 // adapt returns what a Caddyfile is adapted to, or the error.
-func (c *caddy) adapt(caddyfile string) string {
-	c.t.Helper()
-	r := c.API("POST", "/adapt", caddyfile, "Content-Type", "text/caddyfile")
-	if r.Err != nil {
-		c.t.Fatal(r.Err)
+func adapt(caddyfile string) string {
+	result, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), nil)
+	if err != nil {
+		return err.Error()
 	}
-	var answer struct {
-		Result json.RawMessage
-		Error  string
-	}
-	check(c.t, json.Unmarshal([]byte(r.Text), &answer))
-	if r.StatusCode != http.StatusOK {
-		return answer.Error
-	}
-	return string(answer.Result)
+	return string(result)
 }
 
 func decodeInto(t testing.TB, text string, value any) {
