@@ -69,34 +69,23 @@ func (c *caddy) awaitAccess(txid string) entry {
 // access log join.
 func TestErrorLogJoinsAccessLog(t *testing.T) {
 	t.Parallel()
-	for name, test := range map[string]struct {
-		site   string
-		status int
-	}{
-		"error":         {"error broken 503", http.StatusServiceUnavailable},
-		"upstream down": {"reverse_proxy 127.0.0.1:1", http.StatusBadGateway},
-		"refused":       {behindQueue("queue_length 1"), http.StatusServiceUnavailable},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{site: "unique_ids\nlog\nheader X-Request-Id {http.request.txid}\n" + test.site})
-			if name == "refused" {
-				c.holder(t)
-				c.waiter("waiter", 2)
-			}
-			txid := c.get("/").Want(t, test.status).Header.Get("X-Request-Id")
-			_, err := uniqueid.ParseTXID(txid)
-			check(t, err)
-			c.awaitAccess(txid)
-			c.awaitEntry("the error log has err_id "+txid, func(e entry) bool {
-				return strings.HasPrefix(e.Text("logger"), "http.log.error") && e.Text("err_id") == txid
-			})
-			if name == "refused" {
-				if line := c.wantRefusalLogged("queue_full", "serializer_"); line.Text("txid") != txid {
-					t.Errorf("the log of the refusal has the txid %q, want %q", line.Text("txid"), txid)
-				}
-			}
+	c := start(t, setup{site: "unique_ids\nlog\nheader X-Request-Id {http.request.txid}\nhandle /broken {\nerror broken 503\n}\n" +
+		"handle /down {\nreverse_proxy 127.0.0.1:1\n}\nhandle {\n" + behindQueue("queue_length 1") + "\n}"})
+	c.holder(t)
+	c.waiter("waiter", 2)
+	for path, status := range map[string]int{"/broken": 503, "/down": 502, "/refused": 503} {
+		txid := c.get(path).Want(t, status).Header.Get("X-Request-Id")
+		_, err := uniqueid.ParseTXID(txid)
+		check(t, err)
+		c.awaitAccess(txid)
+		c.awaitEntry("the error log has err_id "+txid, func(e entry) bool {
+			return strings.HasPrefix(e.Text("logger"), "http.log.error") && e.Text("err_id") == txid
 		})
+		if path == "/refused" {
+			if line := c.wantRefusalLogged("queue_full", "serializer_"); line.Text("txid") != txid {
+				t.Errorf("the log of the refusal has the txid %q, want %q", line.Text("txid"), txid)
+			}
+		}
 	}
 }
 

@@ -47,10 +47,11 @@ func (c *caddy) wantNoneInFlight() {
 	}
 }
 
-// The metrics count every outcome, by the configured prefix, across reloads.
+// The metrics count every outcome, by the configured prefix, across reloads. The methods of skip_methods
+// pass.
 func TestMetrics(t *testing.T) {
 	t.Parallel()
-	s := setup{global: "metrics", site: behindQueue("prefix q_{http.request.uri.query.user}\nskip_methods HEAD\nqueue_length 1\ntimeout 1m")}
+	s := setup{global: "metrics", site: behindQueue("prefix q_{http.request.uri.query.user}\nskip_methods options,Head PUT\nqueue_length 1\ntimeout 1m")}
 	c := start(t, s)
 	client := newClient(t, "1.1")
 	const queue = `queue="q_{http.request.uri.query.user}"`
@@ -59,13 +60,14 @@ func TestMetrics(t *testing.T) {
 	for i := range 3 {
 		do(client, "GET", fmt.Sprintf("%s/?user=%d", c.url, i), "").Want(t, http.StatusOK)
 	}
-	do(client, "HEAD", c.url, "").Want(t, http.StatusOK)
 	holder, waiter := c.holder(t), c.waiter("waiter", 2)
-	c.get("/").Want(t, http.StatusServiceUnavailable)
+	for method, status := range map[string]int{"HEAD": 200, "OPTIONS": 200, "PUT": 200, "GET": 503, "POST": 503, "DELETE": 503} {
+		do(client, method, c.url, "").Want(t, status)
+	}
 
 	c.wantMetric(requests("entered"), "3")
-	c.wantMetric(requests("skipped"), "1")
-	c.wantMetric(requests("queue_full"), "1")
+	c.wantMetric(requests("skipped"), "3")
+	c.wantMetric(requests("queue_full"), "3")
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "1")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "1")
 
@@ -77,7 +79,7 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("inside{%s}", queue), "0")
 	c.wantMetric(fmt.Sprintf("waiting{%s}", queue), "0")
 	c.wantMetric(fmt.Sprintf("hold_seconds_count{%s}", queue), "5")
-	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "6")
+	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "8")
 
 	last := c.getting("/?name=last&gate")
 	c.AwaitEntry("last")

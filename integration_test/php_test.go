@@ -85,39 +85,3 @@ func TestPHPWorksOn(t *testing.T) {
 		}
 	}
 }
-
-// A script that is ended by read_timeout leaves a warning. Bug: where error routes answered, it
-// left no line above debug, though it may still be running beside the next one.
-func TestTimedOutScriptIsLogged(t *testing.T) {
-	t.Parallel()
-	root, socket := testcaddy.ServePHP(t, map[string]string{"hang.php": "<?php sleep(3);"})
-	slow := testcaddy.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
-	c := start(t, setup{env: map[string]string{"PHP": socket, "ROOT": root, "SLOW": slow}, site: `
-		root {$ROOT}
-		serialize /hang.php {
-			path {$DIR}
-			prefix php_
-		}
-		serialize /slow {
-			path {$DIR}
-			prefix slow_
-		}
-		reverse_proxy /slow {$SLOW} {
-			transport http {
-				read_timeout 500ms
-			}
-		}
-		php_fastcgi unix/{$PHP} {
-			read_timeout 500ms
-		}
-		handle_errors {
-			respond "sorry"
-		}`})
-	for path, queue := range map[string]string{"/hang.php": "php_", "/slow": "slow_"} {
-		c.get(path).Want(t, http.StatusGatewayTimeout)
-		c.awaitEntry("a warning about "+queue, func(e entry) bool {
-			return strings.HasPrefix(e.Text("msg"), "left after its handlers timed out") && e.Text("queue") == queue &&
-				e.Text("level") == "warn" && strings.Contains(e.Text("error"), "timeout")
-		})
-	}
-}

@@ -4,6 +4,7 @@ package integration_test
 
 import (
 	"fmt"
+	"net/http"
 	"regexp"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // The upstream learns its queue, how many were ahead, how long it waited, and a
@@ -123,4 +125,48 @@ func TestPlaceholdersOfUpstream(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Bug: session cookies and other credentials stood in the names of queues: in files, lists
+// and the log beside Caddy's REDACTED, and in traces and metrics.
+func TestCredentialsAppearNowhere(t *testing.T) {
+	t.Parallel()
+	const cookie, password = "let-me-in-4711", "Bearer another-secret-4712"
+	const name = "s_9189cd69629a34ea_2cdcfe09804dca6d_" // printf %s "$value" | sha256sum | cut -c1-16
+	header := []string{"Cookie", "session=" + cookie, "Authorization", password}
+	eachEngine(t, func(t *testing.T, engine string) {
+		c := start(t, setup{
+			global: "debug\nmetrics", env: map[string]string{"OTEL_TRACES_EXPORTER": "console", "OTEL_BSP_SCHEDULE_DELAY": "50"},
+			site: "unique_ids\nlog\ntracing\nserialize_status /queues\n" + strings.Replace(behindQueue(
+				"prefix s_{cookie.session}_{header.Authorization}_\nqueue_length 1\nengine "+engine), "X-Token ", "X-Queue {http.serialize.queue}\nheader_up X-Token ", 1),
+		})
+		holder := c.getting("/?name=holder&gate", header...)
+		c.awaitQueue(name, 1, 0)
+		waiter := c.getting("/?name=waiter", header...)
+		c.awaitQueue(name, 1, 1)
+		c.get("/", header...).Want(t, http.StatusServiceUnavailable)
+		c.pause(name, "1h")
+		c.resume(name)
+		seen := []string{
+			c.Ask("/serialize/queues"), c.Ask("/metrics"), c.get("/queues").Want(t, http.StatusOK).Text,
+			strings.Join(fileNames(t, c.dir), "\n"),
+		}
+		c.release(holder)
+		c.wantServed(waiter)
+		seen = append(seen, c.Hit("holder").Header.Get("X-Queue"))
+		c.awaitEntries("handled request", 4)
+		wait.Until(t, "all spans are exported", func() bool { return strings.Count(c.Log.String(), `"Name":"serialize.wait"`) >= 2 })
+		seen = append(seen, c.Log.String())
+		for i, text := range seen {
+			if strings.Contains(text, cookie) || strings.Contains(text, "another-secret") {
+				t.Errorf("a credential is in text %d:\n%s", i, text)
+			}
+			if inMemory := i == 3 && engine == "memory"; inMemory && text != "" {
+				t.Errorf("the engine made files: %s", text)
+			} else if metrics := i == 1; !metrics && !inMemory && !strings.Contains(text, name) {
+				t.Errorf("text %d does not have the queue's name:\n%s", i, text)
+			}
+		}
+		c.order("s_"+cookie+"__", "pause").Want(t, http.StatusNotFound)
+	})
 }

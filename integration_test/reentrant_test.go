@@ -60,7 +60,10 @@ func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 	t.Parallel()
 	const queue = "serialize {\npath {$DIR}\n}\n"
 	with := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\n" + serialized + "\n}"})
-	with.wantTurns("/", "/")
+	holder, waiter := with.holder(t), with.waiter("waiter", 2)
+	with.WantNever("waiter")
+	with.release(holder)
+	with.wantServed(waiter)
 	with.awaitTickets(0)
 
 	without := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\nreverse_proxy {$UPSTREAM}\n}"})

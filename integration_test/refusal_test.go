@@ -30,7 +30,7 @@ func (c *caddy) wantRefusalLogged(reason, queue string) entry {
 
 // A refused request gets its answer by error_response, by the error routes or,
 // with neither, from Caddy. It leaves no lock file, and the upstream never
-// sees it.
+// sees it. Its timeout may be one that it asks for.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	const reasons = `
@@ -52,7 +52,7 @@ func TestRefusals(t *testing.T) {
 		{name: "handle_errors", options: "error_code 409", site: reasons,
 			status: 409, contentType: "text/x-reason", body: "REASON q_ POSITION 409 [TOKEN]"},
 	}
-	for reason, option := range map[string]string{"timeout": "timeout 200ms", "queue_full": "queue_length 1"} {
+	for reason, option := range map[string]string{"timeout": "timeout 1h {header.X-Request-Timeout}", "queue_full": "queue_length 1"} {
 		for _, answer := range answers {
 			t.Run(reason+", "+answer.name, func(t *testing.T) {
 				t.Parallel()
@@ -62,7 +62,7 @@ func TestRefusals(t *testing.T) {
 				if reason == "queue_full" {
 					position, waiting = "2", append(waiting, c.waiter("waiter", 2))
 				}
-				r := c.get("/?name=refused").Want(t, answer.status)
+				r := c.get("/?name=refused", "X-Request-Timeout", "0.2").Want(t, answer.status)
 				wantRetryAfter(t, r)
 				_, token, _ := strings.Cut(strings.TrimSuffix(r.Text, "]"), "[")
 				if strings.Contains(answer.body, "TOKEN") && (token > c.Hit("holder").Header.Get("X-Token")) != (reason == "timeout") {
@@ -80,23 +80,6 @@ func TestRefusals(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A request is refused after the timeout that it asks for. Others wait for as long as the handler
-// says.
-func TestTimeoutThatRequestAsksFor(t *testing.T) {
-	t.Parallel()
-	c := startQueue(t, "prefix q_\ntimeout 1h {header.X-Request-Timeout}")
-	holder := c.holder(t)
-	waiting := []<-chan testcaddy.Answer{c.waiter("silent", 2), c.getting("/?name=unreadable", "X-Request-Timeout", "soon")}
-	c.awaitTickets(3)
-	for name, asked := range map[string]string{"duration": "100ms", "seconds": "0.1"} {
-		c.get("/?name="+name, "X-Request-Timeout", asked).Want(t, http.StatusServiceUnavailable)
-		c.wantRefusalLogged("timeout", "q_")
-		c.WantNever(name)
-	}
-	c.release(holder)
-	c.wantServed(waiting...)
 }
 
 // Bug: a refused request reached the same queue again in the error routes, and passed: it

@@ -12,20 +12,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 )
 
-// queue_length counts the places of browsers like all others. So it bounds them.
-func TestWaitingPlacesAreBounded(t *testing.T) {
-	t.Parallel()
-	c, _ := busySite(t, "after 0\nhold 1m", "queue_length 2\nerror_code 429")
-	b := newVisitor(c)
-	b.waits("mine")
-	b.waits("mine")
-	c.send("POST", "name=two")
-	c.awaitTickets(3)
-	if a := newVisitor(c).opens("one-too-many").Want(t, http.StatusTooManyRequests); len(a.Cookies()) > 0 {
-		t.Errorf("the refusal is %v", a.Header)
-	}
-}
-
 // When the browser of a refused ticket returns, it gets the refusal that others get, once.
 func TestWaitingRefusals(t *testing.T) {
 	t.Parallel()
@@ -57,7 +43,8 @@ func TestWaitingRefusals(t *testing.T) {
 	}
 }
 
-// A reload of the configuration keeps all places, also if more may enter than before.
+// A reload of the configuration keeps all places, also if more may enter than before. queue_length counts
+// the places of browsers like all others.
 func TestWaitingPlacesSurviveReload(t *testing.T) {
 	t.Parallel()
 	c, leave := busySite(t, "after 0\nhold 10m", "")
@@ -66,9 +53,14 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 	b.waits("mine")
 	c.send("POST", "name=behind")
 	c.awaitTickets(3)
-	for _, options := range []string{"error_code 429", "concurrency 2"} {
+	for _, options := range []string{"queue_length 2\nerror_code 429", "concurrency 2"} {
 		check(t, c.reload(setup{site: waitingSite("after 0\nhold 9m", options)}))
 		b.finds("You are next.", false)
+		if strings.HasPrefix(options, "queue_length") {
+			if a := newVisitor(c).opens("one-too-many").Want(t, http.StatusTooManyRequests); len(a.Cookies()) > 0 {
+				t.Errorf("the refusal is %v", a.Header)
+			}
+		}
 	}
 	leave()
 	b.isServed("mine")

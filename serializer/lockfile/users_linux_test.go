@@ -92,7 +92,7 @@ func TestNameOfUsersDirectoryTaken(t *testing.T) {
 				must(t, os.Lchown(path, bob, bob))
 			}
 			p := helper{UID: alice, GID: alice, Dir: dir, Queue: "a_"}.run(t)
-			if line := p.says(t, "error: "); !strings.Contains(line, path) {
+			if line := p.says(t, "error: "); !strings.Contains(line, "everybody may write there, and "+path+" is no directory that belongs to user") {
 				t.Errorf("the message does not name %s: %s", path, line)
 			}
 			if files := filesOf(t, victim); len(files) != 0 || exists(victim+".new") {
