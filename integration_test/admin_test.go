@@ -191,6 +191,9 @@ func TestEvict(t *testing.T) {
 			}
 		}
 		c.wantEvict(3, "--force", tickets[0].Token) // nobody confirms
+		c.wantEvict(2, "no ticket 17 in queue a_; caddy serialize queues lists", "17")
+		c.wantEvict(2, "no ticket 17 in queue "+c.dir+"/a_", "17", "--path", c.dir)
+		c.wantEvict(1, "number of a ticket", "x")
 		c.WantOrder("holder")
 		// Bug: the command did not ask a script.
 		yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"bufio"
-	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -86,30 +85,6 @@ func TestErrorLogJoinsAccessLog(t *testing.T) {
 				t.Errorf("the log of the refusal has the txid %q, want %q", line.Text("txid"), txid)
 			}
 		}
-	}
-}
-
-// A request that uses no ID makes none: unique_ids count, and none is missing in between. A
-// reload goes on counting. With a new generator of the same node, IDs of the same second
-// could repeat.
-func TestNoIDWithoutNeed(t *testing.T) {
-	t.Parallel()
-	site := func(round int) setup {
-		return setup{site: fmt.Sprintf("unique_ids {\nnode 192.0.2.7\n}\nheader X-Round %d\nrespond /ask {unique_id}\nrespond hello", round)}
-	}
-	c := start(t, site(0))
-	var last uint16
-	for round := 1; round < 7; round++ {
-		id, err := uniqueid.ParseUniqueID(c.get("/ask").Want(t, http.StatusOK).Text)
-		check(t, err)
-		if counter := id.Fields().Counter; round > 1 && counter != last+1 {
-			t.Errorf("the count went from %d to %d", last, counter)
-		}
-		last = id.Fields().Counter
-		for range 3 {
-			c.get("/").Want(t, http.StatusOK)
-		}
-		check(t, c.reload(site(round)))
 	}
 }
 

@@ -298,48 +298,6 @@ func TestKeepAliveEndsEarly(t *testing.T) {
 	})
 }
 
-// Other clients get the answer of their turn, or of the refusal, with its own status.
-func TestKeepAliveForOthers(t *testing.T) {
-	t.Parallel()
-	c := keepAlive(t, "timeout 3s", setup{})
-	always := keepAlive(t, "keepalive 1s always\ntimeout 3s", setup{})
-	page := keepAlive(t, "keepalive 1s always\ntimeout 3s\nwaiting_page", setup{})
-	for name, test := range map[string]struct {
-		*caddy
-		method, accept, mode string
-		streams              bool
-	}{
-		"HEAD":                       {always, "HEAD", "text/event-stream", "", false},
-		"no stream":                  {c, "GET", "application/json, */*, text/event-stream;q=0", "", false},
-		"always":                     {always, "POST", "application/json", "", true},
-		"always, a script":           {always, "GET", "text/html", "cors", true},
-		"navigation":                 {always, "POST", "*/*", "navigate", false},
-		"navigation over plain HTTP": {always, "POST", "text/html,*/*;q=0.8", "", false},
-		"its source, with the page":  {page, "GET", "text/event-stream", "cors", true},
-		"the page":                   {page, "GET", "text/html", "", false},
-		"HTTP/1.0":                   {always, "1.0", "", "", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			queue := queueOf(t)
-			test.hold(t, queue)
-			var a testcaddy.Answer
-			if test.method == "1.0" {
-				conn := test.dial("GET /?q=" + queue + " HTTP/1.0\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n\r\n")
-				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-				check(t, err)
-				text, err := io.ReadAll(resp.Body)
-				a = testcaddy.Answer{Response: resp, Text: string(text), Err: err}
-			} else {
-				a = do(newClient(t, "1.1"), test.method, test.url+"/?q="+queue, "", "Accept", test.accept, "Sec-Fetch-Mode", test.mode)
-			}
-			if streams := a.StatusCode == 200 && strings.HasPrefix(a.Text, ": waiting, place 1\n"); streams != test.streams || !streams && a.StatusCode != 503 {
-				t.Errorf("answered %v", a)
-			}
-		})
-	}
-}
-
 // In an inner queue, whose line need not have the setting, comments continue, and its refusal is
 // an event.
 func TestKeepAliveInNestedQueues(t *testing.T) {

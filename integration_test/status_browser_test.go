@@ -86,7 +86,6 @@ func TestStatusOnScreens(t *testing.T) {
 		visitors int
 	}{
 		{"empty", nil, 0, 0, false, "", 0},
-		{"idle", names[:2], 0, 0, true, "", 0},
 		{"busy", names[:2], 0, 5, true, "", 0},
 		{"long", names[:3], 2, 3, true, "", 0},
 		{"many", names, 0, 3, false, "", 0},

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -144,35 +142,4 @@ func TestHangUpBeforeStreamedBodyIsRead(t *testing.T) {
 			c.WantNever("waiter")
 		})
 	}
-}
-
-// Memory grows with the received part of a body. Bug: a hundred heads that announced
-// large bodies took 1.4 GB.
-func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{global: "metrics", site: behindQueue("buffer 16MiB")})
-	c.get("/?name=first").Want(t, http.StatusOK)
-	before := c.memory()
-	const clients = 100
-	for range clients {
-		c.dial(head("bare", 16<<20) + "x")
-	}
-	wait.Until(t, "all heads are read", func() bool {
-		return regexp.MustCompile(`(?m)^caddy_http_requests_in_flight\{.*\} 100$`).MatchString(c.Ask("/metrics"))
-	})
-	c.get("/?name=second").Want(t, http.StatusOK)
-	if grown := c.memory() - before; grown > 64<<20 {
-		t.Errorf("%d requests that have sent a byte take %d MiB", clients, grown>>20)
-	}
-}
-
-// memory is how much memory the process has.
-func (c *caddy) memory() int {
-	c.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.PID))
-	check(c.t, err)
-	_, rest, _ := strings.Cut(string(status), "VmRSS:")
-	kilobytes, err := strconv.Atoi(strings.Fields(rest)[0])
-	check(c.t, err)
-	return kilobytes << 10
 }

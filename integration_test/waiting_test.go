@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -247,30 +246,6 @@ func TestWaitingForNothing(t *testing.T) {
 			c.awaitQueue("a_", 0, 0)
 		}
 	})
-}
-
-// If a browser stops returning, its place is given up after hold. When it returns, it is
-// at the end, and the page says so.
-func TestWaitingPlaceIsGivenUp(t *testing.T) {
-	t.Parallel()
-	const hold = 4 * time.Second
-	c, leave := busySite(t, "after 0\nhold "+hold.String(), "")
-	b := newVisitor(c)
-	b.waits("mine")
-	contact := time.Now()
-	b.waits("mine")
-	c.awaitTickets(2)
-	c.awaitTickets(1)
-	if gone := time.Since(contact); gone < hold {
-		t.Errorf("the place was kept for %v only", gone)
-	}
-	three := c.send("POST", "name=three")
-	c.awaitTickets(2)
-	b.finds("", true)
-	b.finds("You are number 2 in the queue.", false)
-	leave()
-	c.wantServed(three)
-	c.wantMetric(`requests_total{outcome="gone",queue="a_"}`, "1")
 }
 
 // Forged cookies have no effect: they give neither a new place nor somebody else's.

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -68,5 +69,40 @@ func TestHandlersFailAfterAComment(t *testing.T) {
 				t.Errorf("the log has %v", entries)
 			}
 		})
+	}
+}
+
+// Those who ask for a stream get comments, with always scripts and programs, too. Others get the answer of
+// their turn, or of the refusal, with its own status.
+func TestWhoGetsComments(t *testing.T) {
+	for _, test := range []struct {
+		method, proto, accept, mode string
+		always, page                bool
+		streams                     bool
+	}{
+		{"GET", "HTTP/1.1", "text/html;q=0, text/event-stream;q=0.9", "", false, false, true},
+		{"HEAD", "HTTP/1.1", "text/event-stream", "", true, false, false},
+		{"GET", "HTTP/1.0", "text/event-stream", "", true, false, false},
+		{"GET", "HTTP/1.1", "application/json, */*, text/event-stream;q=0", "", false, false, false},
+		{"POST", "HTTP/1.1", "application/json", "", true, false, true},
+		{"GET", "HTTP/2.0", "text/html", "cors", true, false, true},
+		{"POST", "HTTP/2.0", "*/*", "navigate", true, false, false},
+		{"POST", "HTTP/1.1", "text/html,*/*;q=0.8", "", true, false, false}, // a navigation over plain HTTP
+		{"GET", "HTTP/2.0", "text/event-stream", "cors", true, true, true},
+		{"GET", "HTTP/1.1", "text/html", "", true, true, false},
+	} {
+		s := &Handler{KeepAlive: &KeepAlive{Always: test.always}, line: new(waitingpage.Line)}
+		if test.page {
+			s.line.Page = new(waitingpage.Page)
+		}
+		r := httptest.NewRequest(test.method, "/", http.NoBody)
+		r.ProtoMajor, r.ProtoMinor, _ = http.ParseHTTPVersion(test.proto)
+		r.Header.Set("Accept", test.accept)
+		if test.mode != "" {
+			r.Header.Set("Sec-Fetch-Mode", test.mode)
+		}
+		if streams := s.streams(r); streams != test.streams {
+			t.Errorf("%+v: %t", test, streams)
+		}
 	}
 }

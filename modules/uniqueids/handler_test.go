@@ -31,3 +31,20 @@ func TestLayoutsNodesAndShards(t *testing.T) {
 		}
 	}
 }
+
+// A request that uses no ID makes none: unique_ids count, and none is missing in between. A
+// reload goes on counting. With a new generator of the same node, IDs of the same second
+// could repeat.
+func TestNoIDWithoutNeed(t *testing.T) {
+	var last uint16
+	for round := range 6 {
+		u := loaded(t, "unique_ids", `{"node": "192.0.2.8"}`)
+		id, err := uniqueid.ParseUniqueID(request{}.through(t, "{unique_id}", u))
+		must(t, err)
+		if counter := id.Fields().Counter; round > 0 && counter != last+1 {
+			t.Errorf("the count went from %d to %d", last, counter)
+		}
+		last = id.Fields().Counter
+		request{}.through(t, "hello", u)
+	}
+}

@@ -327,6 +327,27 @@ func TestCookieProvesTheNextPlace(t *testing.T) {
 	})
 }
 
+// If a browser stops returning, its place is given up after hold. When it returns, it learns that.
+func TestPlaceIsGivenUp(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		mine := q.proven()
+		for range 2 {
+			time.Sleep(hold - time.Second)
+			q.want(mine, errWaiting)
+			mine.depart()
+		}
+		time.Sleep(hold + time.Second)
+		if _, waiting := q.places.Count("a"); waiting > 0 {
+			q.Error("it has its place after hold")
+		}
+		if gone := q.report.Outcomes()[string(serializer.ReasonGone)].Count; gone != 1 {
+			q.Errorf("%d are counted as gone", gone)
+		}
+		q.want(mine, errAway)
+		inside.Leave()
+	})
+}
+
 // A turn that is taken back while it waits for its browser is a refusal. The browser learns
 // of it, once.
 func TestTurnIsRevoked(t *testing.T) {
