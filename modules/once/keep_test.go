@@ -37,9 +37,10 @@ func open(t *testing.T, h *Handler) {
 	t.Cleanup(h.engine.Release)
 }
 
-// send sends a request with the key k.
+// send sends a request with the key k. Bug: one whose method was written in lower case, which some
+// upstreams take, passed.
 func send(ctx context.Context, h *Handler, body io.Reader, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
-	r, w := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body), httptest.NewRecorder()
+	r, w := httptest.NewRequestWithContext(ctx, "post", "/", body), httptest.NewRecorder()
 	r.Header.Set("Idempotency-Key", "k")
 	repl := caddyhttp.NewTestReplacer(r)
 	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
@@ -97,6 +98,37 @@ func TestBodyOutlivesClient(t *testing.T) {
 		})
 		if err != nil || len(got) != 1000 {
 			t.Errorf("the upstream got %d bytes, %v", len(got), err)
+		}
+	})
+}
+
+// slow is storage that takes a second to store a record.
+type slow struct{ certmagic.Storage }
+
+func (s slow) Store(ctx context.Context, key string, value []byte) error {
+	time.Sleep(time.Second)
+	return s.Storage.Store(ctx, key, value)
+}
+
+// Lines that differ in where repetitions line up have the same records, and no key acts twice. Bug: after
+// a reload with another path, one that came before the first had stored that it began ran, too.
+func TestLinesInTwoPlaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := new(Handler), new(Handler)
+		open(t, before)
+		open(t, after)
+		before.records.storage = slow{before.records.storage}
+		after.records = before.records
+		effects := 0
+		next := func(http.ResponseWriter, *http.Request) error { effects++; return nil }
+		go send(t.Context(), before, http.NoBody, next)
+		synctest.Wait()
+		w, err := send(t.Context(), after, http.NoBody, next)
+		if time.Sleep(time.Minute); w.Code != http.StatusServiceUnavailable || err != nil || effects != 1 {
+			t.Errorf("in the other line: %d, %v; %d effects", w.Code, err, effects)
+		}
+		if w, err = send(t.Context(), after, http.NoBody, next); w.Code != http.StatusOK || err != nil || effects != 1 {
+			t.Errorf("afterwards: %d, %v; %d effects", w.Code, err, effects)
 		}
 	})
 }

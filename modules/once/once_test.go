@@ -291,6 +291,18 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
+// Bug: a waiting page with a status other than 503 was taken for the answer, and repeated.
+func TestWaitingPageIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	url := newSite(t, "once {\nscope none\nmethods GET\n}\nserialize {\nwaiting_page {\nstatus 200\nopens 2126-11-30T10:00:00Z\n}\n}").url
+	for range 2 {
+		a := <-testcaddy.Send(t, http.MethodGet, url, "", "Idempotency-Key", "k", "Accept", "text/html")
+		if a.StatusCode != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "" || !strings.Contains(a.Text, "<html") {
+			t.Errorf("before the opening: %v", a)
+		}
+	}
+}
+
 // Bug: a refusal by a queue that came after keepalive's comments did not free the key.
 func TestRefusalInEvents(t *testing.T) {
 	t.Parallel()

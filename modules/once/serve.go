@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -54,7 +55,8 @@ type passage struct {
 
 // ServeHTTP runs the first request of a key, and answers the others.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	if !slices.Contains(h.Methods, r.Method) {
+	isSame := func(method string) bool { return strings.EqualFold(method, r.Method) } // some upstreams take patch for PATCH
+	if !slices.ContainsFunc(h.Methods, isSame) {
 		return next.ServeHTTP(w, r)
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
@@ -230,7 +232,7 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) (err error) {
 		return err
 	}
 	if p.turn, err = p.arrive(w, r); err == nil {
-		err = p.engine.CheckRivals(p.queue(), p.turn)
+		err = p.engine.CheckOthers(p.queue(), p.turn)
 	}
 	if err != nil {
 		p.turn = nil

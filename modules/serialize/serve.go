@@ -69,7 +69,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		all = new(passages)
 		vars[heldturns.Serialize] = all
 	}
-	all.bypass = all.bypass || s.Off && !hasDotSegment(r.URL.Path)
+	all.bypass = all.bypass || s.Off && !isAmbiguous(r.URL.Path)
 	if all.bypass || s.Off {
 		return next.ServeHTTP(w, r)
 	}
@@ -104,16 +104,22 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	case err == nil:
 		return p.serve(w, r, next)
 	case errors.Is(err, waitingpage.ErrAnswered):
+		heldturns.Around(vars).Fail(turncontext.ErrRefused) // what is around must not take the page for an answer of the upstream
 		return nil
 	}
 	return p.refuse(w, r, next, err)
 }
 
-// hasDotSegment reports whether an upstream may read a path as another one than Caddy's matchers,
-// which clean it first: they match /shop/../static/ with /static/*. Some upstreams also take
-// backslashes for slashes, or cut off what follows a semicolon.
-func hasDotSegment(path string) bool {
-	for segment := range strings.FieldsFuncSeq(path, func(c rune) bool { return c == '/' || c == '\\' }) {
+// isAmbiguous reports whether an upstream may read a path as another one than Caddy's matchers,
+// which clean it first: they match /shop/../static/ with /static/*, and //static/shop, which many
+// take for the path /shop of a host. Some upstreams also take backslashes for slashes, or cut off
+// what follows a semicolon.
+func isAmbiguous(path string) bool {
+	path = strings.ReplaceAll(path, `\`, "/")
+	if strings.HasPrefix(path, "//") {
+		return true
+	}
+	for segment := range strings.SplitSeq(path, "/") {
 		if segment, _, _ = strings.Cut(segment, ";"); segment == "." || segment == ".." {
 			return true
 		}

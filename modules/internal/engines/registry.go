@@ -251,12 +251,21 @@ func (e *Shared) CheckRivals(queue string, turn serializer.Turn) error {
 	if e.inDirectory.Load() == 1 {
 		return nil
 	}
-	for _, rival := range RivalsOf(e.Name, e.Directory) {
+	return e.leaveTo(RivalsOf(e.Name, e.Directory), queue, turn)
+}
+
+// CheckOthers is CheckRivals for a queue that is one, wherever engines of this process keep it.
+func (e *Shared) CheckOthers(queue string, turn serializer.Turn) error {
+	return e.leaveTo(slices.DeleteFunc(All(), func(other *Shared) bool { return other == e }), queue, turn)
+}
+
+func (e *Shared) leaveTo(rivals []*Shared, queue string, turn serializer.Turn) error {
+	for _, rival := range rivals {
 		if inside, _ := rival.Count(queue); inside > 0 {
 			turn.Leave()
 			return &serializer.Refused{
 				Reason: serializer.ReasonStorage, Queue: queue, Position: turn.Position(), Token: turn.Token(),
-				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s, which the queue had before", rival.Name)},
+				Err: &serializer.StorageError{Op: "entering", Path: e.Path(), Err: fmt.Errorf("a request is inside by engine %s at %s, which the queue had before", rival.Name, rival.Path())},
 			}
 		}
 	}

@@ -31,6 +31,7 @@ type Body struct {
 	size      int64
 
 	mu       sync.Mutex // guards what follows, of which what was read is gone
+	read     int64      // how many bytes
 	memory   bytes.Buffer
 	file     *os.File // nil if there is none
 	unlinked bool     // the file has no name any more
@@ -52,6 +53,7 @@ func (l Limits) check(length int64) error {
 var (
 	ErrTooLarge = errors.New("the request body is too large")
 	ErrFile     = errors.New("the file failed") // its error names the directory
+	errConsumed = errors.New("another handler has read a part of the request body, and the rest is not the request")
 )
 
 // Read reads the body of a request, and replaces it by what was read. It returns nil if
@@ -63,7 +65,7 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 		return nil, nil
 	}
 	if outer, ok := r.Body.(*Body); ok { // an outer queue has read it
-		if err := limits.check(outer.size); err != nil {
+		if err := errors.Join(limits.check(outer.size), outer.checkWhole()); err != nil {
 			return nil, failure(r.Context(), err)
 		}
 		return nil, nil
@@ -126,6 +128,8 @@ func failure(ctx context.Context, err error) error {
 		status = http.StatusRequestEntityTooLarge
 	case errors.Is(err, ErrFile):
 		status = http.StatusServiceUnavailable
+	case errors.Is(err, errConsumed):
+		status = http.StatusBadGateway
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		status = http.StatusRequestTimeout
 	case ctx.Err() != nil:
@@ -139,13 +143,18 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 	if err := limits.check(r.ContentLength); err != nil {
 		return err
 	}
+	upload, _ := r.Body.(*streamed)
+	begun := upload != nil && upload.begun.Load()
 	err := b.fillMemoryLocked(r, limits.Memory)
 	if err == nil && b.size > limits.Memory && limits.Disk > 0 {
 		b.part.N = limits.Disk
 		err = b.fillFileLocked()
 	}
-	if err == nil && b.size > limits.Memory+limits.Disk {
+	switch {
+	case err == nil && b.size > limits.Memory+limits.Disk:
 		return ErrTooLarge
+	case err == nil && (begun || r.ContentLength >= 0 && b.size != r.ContentLength):
+		return errConsumed
 	}
 	return err
 }
@@ -188,10 +197,24 @@ func (b *Body) fillFileLocked() (err error) {
 func (b *Body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	n, err := 0, error(nil)
 	if b.memory.Len() > 0 || b.file == nil {
-		return b.memory.Read(p)
+		n, err = b.memory.Read(p)
+	} else {
+		n, err = b.file.Read(p)
 	}
-	return b.file.Read(p)
+	b.read += int64(n)
+	return n, err
+}
+
+// checkWhole returns an error for a body of which a part was read. One that was read to its end is empty.
+func (b *Body) checkWhole() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.read > 0 && b.read < b.size {
+		return errConsumed
+	}
+	return nil
 }
 
 // Sum is the SHA-256 of the body of a request, which [Read] has read. It is made when it is first
@@ -205,6 +228,9 @@ func Sum(r *http.Request) ([]byte, error) {
 	defer b.mu.Unlock()
 	if b.sum != nil {
 		return b.sum, nil
+	}
+	if b.read > 0 {
+		return nil, failure(r.Context(), errConsumed)
 	}
 	hash := sha256.New()
 	hash.Write(b.memory.Bytes())

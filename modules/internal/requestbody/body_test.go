@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // newRequest has a body of that text. It is of an HTTP/1 client, and has no length if
@@ -121,5 +123,45 @@ func TestUploadingUntilTheEnd(t *testing.T) {
 	_, _ = Read(buffered, Limits{10, 0})
 	if UploadOf(newRequest("", 0)).Uploading() || UploadOf(buffered).Uploading() || !UploadOf(newRequest("hello", 5)).Uploading() {
 		t.Error("who uploads is wrong")
+	}
+}
+
+// Nothing is taken for a whole body that is not: who reads it after another handler is refused. Bug: an
+// error route's queue announced the rest of a body as the whole, and the upstream acted on it.
+func TestPartsOfBodies(t *testing.T) {
+	read := func(r *http.Request, n int64) *http.Request {
+		_, _ = io.CopyN(io.Discard, r.Body, n)
+		return r
+	}
+	buffered := func(r *http.Request) *http.Request {
+		_, _ = Read(r, Limits{2, 10})
+		return r
+	}
+	streaming := func(r *http.Request) *http.Request {
+		UploadOf(r)
+		return r
+	}
+	for name, test := range map[string]struct {
+		r      *http.Request
+		refuse bool
+	}{
+		"whole":               {streaming(newRequest("hello", -1)), false},
+		"begun":               {read(newRequest("hello", 5), 2), true},
+		"ended":               {read(newRequest("hello", 5), 9), true},
+		"streamed":            {read(streaming(newRequest("hello", -1)), 2), true},
+		"buffered":            {buffered(newRequest("hello", 5)), false},
+		"buffered, begun":     {read(buffered(newRequest("hello", 5)), 4), true},
+		"buffered, ended":     {read(buffered(newRequest("hello", 5)), 9), false}, // proxies see the length
+		"buffered in a queue": {buffered(buffered(newRequest("hello", -1))), false},
+	} {
+		b, err := Read(test.r, Limits{10, 0})
+		failure, _ := errors.AsType[caddyhttp.HandlerError](err)
+		if refused := failure.StatusCode == http.StatusBadGateway; refused != test.refuse || !refused && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		b.Free()
+	}
+	if _, err := Sum(read(buffered(newRequest("hello", 5)), 9)); !errors.Is(err, errConsumed) {
+		t.Errorf("the sum of a body that was read: %v", err)
 	}
 }

@@ -23,6 +23,7 @@ type Upload interface {
 type streamed struct {
 	io.ReadCloser
 	reading sync.Mutex // held by a read
+	begun   atomic.Bool
 	ended   atomic.Bool
 	stopped atomic.Bool
 }
@@ -34,6 +35,7 @@ func (s *streamed) Read(p []byte) (int, error) {
 	if s.stopped.Load() { // or an error route would take the rest for the whole
 		return 0, os.ErrDeadlineExceeded
 	}
+	s.begun.Store(true)
 	n, err := s.ReadCloser.Read(p)
 	if err == io.EOF {
 		s.ended.Store(true)
