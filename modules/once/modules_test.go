@@ -23,11 +23,10 @@ func init() {
 	})
 }
 
-// otherProxy is the proxy of Go's library, which answers its errors itself, and panics if an answer
-// breaks off.
+// otherProxy is the proxy of Go's library, which answers its errors itself.
 type otherProxy struct {
 	To     string `json:"to"`
-	Status int    `json:"status"` // of errors
+	Status int    `json:"status"` // of errors; with 0, it panics
 }
 
 func (otherProxy) CaddyModule() caddy.ModuleInfo {
@@ -39,7 +38,12 @@ var kept http.Transport // so that connections are kept
 func (p *otherProxy) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.To})
 	proxy.Transport = &kept
-	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(p.Status) }
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		if p.Status == 0 {
+			panic(err)
+		}
+		w.WriteHeader(p.Status)
+	}
 	proxy.ServeHTTP(w, r)
 	return nil
 }
