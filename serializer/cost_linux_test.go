@@ -1,10 +1,7 @@
 package serializer_test
 
 import (
-	"context"
-	"runtime"
 	"runtime/debug"
-	"sync"
 	"testing"
 	"time"
 
@@ -38,36 +35,22 @@ func processorTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// turnsOf returns the CPU time of a turn while so many others wait. Bug: no holder waited for
-// the last one to join again. So 98 of 100 turns with 50 callers found an empty queue.
+// turnsOf returns the CPU time of a turn while so many others wait.
 func turnsOf(t *testing.T, e *serializer.Engine, waiting int) time.Duration {
-	const counted, spare = 5000, 50
-	over, end := context.WithCancel(t.Context())
-	defer end()
-	var began, used time.Duration
-	passed := 0
-	var done sync.WaitGroup
-	for range waiting + spare {
-		done.Go(func() {
-			for over.Err() == nil {
-				turn, err := e.Enter(over, arrival())
-				if err != nil {
-					return
-				}
-				for n := 0; n < waiting && over.Err() == nil; _, n = e.Count("a_") {
-					runtime.Gosched()
-				}
-				switch passed++; passed { // one at a time is inside
-				case 1:
-					began = processorTime()
-				case counted:
-					used = processorTime() - began
-					end()
-				}
-				turn.Leave()
-			}
-		})
+	const counted = 5000
+	var line []*waiter
+	for range waiting + 1 {
+		line = append(line, start(e, arrival()))
 	}
-	done.Wait()
+	began := processorTime()
+	for i := range counted {
+		turn := line[i].enters(t)
+		line = append(line, start(e, arrival()))
+		turn.Leave()
+	}
+	used := processorTime() - began
+	for _, w := range line[counted:] {
+		w.enters(t).Leave()
+	}
 	return used / counted
 }

@@ -61,9 +61,11 @@ func TestGiveUp(t *testing.T) {
 // When a writer is superseded, the readers behind it enter beside those inside.
 func TestDropWriter(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
-		reader := latest(1)
+		exclusive := arrival()
+		exclusive.MaxWaiting, exclusive.DropOldest = 1, true
+		reader := exclusive
 		reader.Rule.Shared = true
-		first, writer := enter(t, e, reader), join(t, e, latest(1))
+		first, writer := enter(t, e, reader), join(t, e, exclusive)
 		second := start(e, reader) // supersedes the writer
 		writer.refused(t, serializer.ReasonSuperseded, serializer.ErrSuperseded)
 		second.enters(t).Leave()
@@ -491,28 +493,20 @@ func TestLeaseOfTicketThatNeverJoined(t *testing.T) {
 	}
 }
 
-// caller is a log handler that calls the engine, as one does that reports queues.
-type caller struct {
-	slog.Handler
-	engine *serializer.Engine
-	done   chan struct{}
-}
+// calling is a log that calls something with each entry, as one does that reports queues.
+type calling func()
 
-func (c *caller) Enabled(context.Context, slog.Level) bool { return true }
-
-func (c *caller) Handle(ctx context.Context, _ slog.Record) error {
-	c.engine.Count("a_")
-	_, err := c.engine.Queues(ctx)
-	c.done <- struct{}{}
-	return err
-}
+func (c calling) Write(text []byte) (int, error) { c(); return len(text), nil }
 
 // Bug: a log handler that called the engine hung, because the engine logged under its lock.
 func TestLogHandlerCallsTheEngine(t *testing.T) {
-	handler := &caller{done: make(chan struct{}, 8)}
-	s := newScript()
-	e := serializer.New(s, serializer.Options{Log: slog.New(handler)})
-	handler.engine = e
+	var e *serializer.Engine
+	s, logged := newScript(), make(chan struct{}, 8)
+	e = serializer.New(s, serializer.Options{Log: slog.New(slog.NewTextHandler(calling(func() {
+		e.Count("a_")
+		_, _ = e.Queues(t.Context())
+		logged <- struct{}{}
+	}), nil))})
 	for _, event := range []func(){
 		func() { _ = e.Pause(t.Context(), "a_", time.Time{}) },
 		func() { _ = e.Resume(t.Context(), "a_") },
@@ -520,6 +514,6 @@ func TestLogHandlerCallsTheEngine(t *testing.T) {
 		func() { _ = e.Close() },
 	} {
 		event()
-		<-handler.done
+		<-logged
 	}
 }

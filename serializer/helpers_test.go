@@ -150,12 +150,6 @@ func ruled(rule serializer.Rule) serializer.Arrival {
 	return a
 }
 
-func latest(waiting int) serializer.Arrival {
-	a := arrival()
-	a.MaxWaiting, a.DropOldest = waiting, true
-	return a
-}
-
 func enter(t testing.TB, e *serializer.Engine, a serializer.Arrival) serializer.Turn {
 	t.Helper()
 	turn, err := e.Enter(t.Context(), a)

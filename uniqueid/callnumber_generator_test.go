@@ -3,7 +3,6 @@ package uniqueid
 import (
 	"context"
 	"errors"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -66,18 +65,6 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 			t.Fatalf("made %d.%d.%d, want 0.%d.%d", number.Version(), number.Run(), number.Sequence(), run, first+i)
 		}
 	}
-}
-
-func TestCallNumberUnique(t *testing.T) {
-	gen := Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
-	defer gen.Close()
-	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), anyOrder, func() key {
-		number, err := gen.New(t.Context())
-		if err != nil {
-			t.Error(err)
-		}
-		return key{low: uint64(number)}
-	}))
 }
 
 func TestCallNumberWhileStoreIsGone(t *testing.T) {

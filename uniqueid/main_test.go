@@ -161,6 +161,43 @@ func anyOrder(_, _ key) bool { return true }
 
 func strictly(a, b key) bool { return compareKeys(a, b) < 0 }
 
+// No ID is made twice on all cores at once.
+func TestUnique(t *testing.T) {
+	stands, fine := newFakeClock(0), newFakeClock(time.Nanosecond)
+	inOneLane, inManyLanes := NewTXIDGenerator(WithClock(stands)), NewTXIDGenerator(WithClock(fine))
+	fine.tick = 0 // it stands still once the generator has found it fine
+	if !inOneLane.coarse || inManyLanes.coarse {
+		t.Fatal("a clock that stands still is said to be fine, or another one not")
+	}
+	sharded, numbers := Must(NewShardedIDGenerator(16)), Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
+	defer numbers.Close()
+	type test struct {
+		n, long int
+		ascends func(a, b key) bool
+		make1   func() key
+	}
+	tests := map[string]test{
+		"txid":                                  {2e6, 50e6, strictly, func() key { return txidKey(NewTXID()) }},
+		"txid, while the clock stands":          {3e5, 50e6, strictly, func() key { return txidKey(inOneLane.New()) }},
+		"txid, while it stands, in a lane each": {3e5, 10e6, anyOrder, func() key { return txidKey(inManyLanes.New()) }},
+		"sharded_id":                            {3e5, 50e6, strictly, func() key { return key{low: sharded.New().moment} }},
+		"call_number": {3e5, 50e6, anyOrder, func() key {
+			number, err := numbers.New(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			return key{low: uint64(number)}
+		}},
+	}
+	for layout := range layouts {
+		gen := newUniqueIDs(Layout(layout))
+		tests[Layout(layout).String()] = test{3e5, 50e6, anyOrder, func() key { return uniqueIDKey(gen.New(time.Now())) }}
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) { wantDistinct(t, makeFromAllCores(t, scaled(tt.n, tt.long), tt.ascends, tt.make1)) })
+	}
+}
+
 const (
 	childRole = "UNIQUEID_TEST_ROLE"
 	childFile = "UNIQUEID_TEST_FILE"

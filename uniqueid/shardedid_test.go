@@ -5,14 +5,6 @@ import (
 	"time"
 )
 
-func TestShardedIDUnique(t *testing.T) {
-	gen := Must(NewShardedIDGenerator(16))
-	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key {
-		id := gen.New()
-		return key{low: id.moment}
-	}))
-}
-
 // Two generators of a process, perhaps for other numbers of shards, share the
 // microseconds.
 func TestShardedIDUniqueAcrossGenerators(t *testing.T) {

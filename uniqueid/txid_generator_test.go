@@ -8,28 +8,6 @@ import (
 	"time"
 )
 
-func TestTXIDUnique(t *testing.T) {
-	wantDistinct(t, makeFromAllCores(t, scaled(2e6, 50e6), strictly, func() key { return txidKey(NewTXID()) }))
-}
-
-// While a clock stands still, all IDs come from one lane.
-func TestTXIDUniqueWhileClockStands(t *testing.T) {
-	gen := NewTXIDGenerator(WithClock(newFakeClock(0)))
-	if !gen.coarse {
-		t.Fatal("a clock that stands still is said to be fine")
-	}
-	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 50e6), strictly, func() key { return txidKey(gen.New()) }))
-}
-
-// The same with a lane for each goroutine. The clock stands still once the generator has
-// found it fine.
-func TestTXIDUniqueInManyLanes(t *testing.T) {
-	clock := newFakeClock(time.Nanosecond)
-	gen := NewTXIDGenerator(WithClock(clock))
-	clock.tick = 0
-	wantDistinct(t, makeFromAllCores(t, scaled(3e5, 10e6), anyOrder, func() key { return txidKey(gen.New()) }))
-}
-
 // All numbers of a millisecond are taken. Lanes move on to the next one, and no two get
 // the same number.
 func TestLanesAreClaimedOnce(t *testing.T) {

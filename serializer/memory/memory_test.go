@@ -18,16 +18,6 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// batched hides that the store is immediate, so that an engine appends tickets in batches.
-type batched struct{ serializer.Store }
-
-func TestStoreInBatches(t *testing.T) {
-	t.Parallel()
-	storetest.Run(t, storetest.Options{Private: true}, func(testing.TB, int) []serializer.Store {
-		return []serializer.Store{batched{memory.New(memory.Options{})}}
-	})
-}
-
 // Numbers are the time in microseconds, but they grow even if the clock stands still, goes
 // back, or is before 1970.
 func TestNumbersGrow(t *testing.T) {

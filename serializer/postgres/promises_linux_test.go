@@ -2,12 +2,9 @@ package postgres
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -170,38 +167,14 @@ func BenchmarkHandOver(b *testing.B) {
 }
 
 // open makes an engine, as a process does, and does not wait for the server.
-func open(t testing.TB, o Options, log ...io.Writer) *serializer.Engine {
+func open(t testing.TB, o Options) *serializer.Engine {
 	t.Helper()
 	if o.TTL == 0 {
 		o.TTL = shortTTL
 	}
-	o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(append(log, logOf(t))...), nil))
 	store, err := Open(o)
 	testlease.Must(t, err)
 	return testlease.NewEngine(t, store)
-}
-
-// testLog writes to the log of a test until it ends. A store may still write an entry later,
-// which it has held back because there were many.
-type testLog struct {
-	mu sync.Mutex
-	to io.Writer
-}
-
-func logOf(t testing.TB) io.Writer {
-	l := &testLog{to: t.Output()}
-	t.Cleanup(func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.to = io.Discard
-	})
-	return l
-}
-
-func (l *testLog) Write(text []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.to.Write(text)
 }
 
 // ready makes an engine, and waits until it has a lease.
@@ -225,10 +198,8 @@ func TestStoreConforms(t *testing.T) {
 			storetest.Run(t, storetest.Options{}, func(t testing.TB, n int) (stores []serializer.Store) {
 				namespace := fmt.Sprintf("%s_%d", name, namespaces.Add(1))
 				for range n {
-					store, err := Open(Options{URL: url, Namespace: namespace, Log: slog.New(slog.NewTextHandler(logOf(t), nil))})
-					if err != nil {
-						t.Fatal(err)
-					}
+					store, err := Open(Options{URL: url, Namespace: namespace})
+					testlease.Must(t, err)
 					stores = append(stores, store)
 				}
 				return stores

@@ -81,35 +81,6 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// Nobody enters a paused queue but remote tickets whose owners say so. When a pause begins
-// and no local ticket is inside, remote ones are not taken to be inside any more.
-func TestPause(t *testing.T) {
-	for _, local := range []bool{true, false} {
-		var q Queue[*ticket]
-		first, second := &ticket{number: 1, local: local}, &ticket{number: 2, local: true}
-		q.Insert(first)
-		q.Insert(second)
-		if q.Admit() != first || q.Admit() != nil {
-			t.Fatal("the first is not admitted alone")
-		}
-		q.SetPaused(true)
-		if first.Admitted() != local || !q.Paused() {
-			t.Errorf("local %t: inside %t when the pause begins", local, first.Admitted())
-		}
-		if !local {
-			q.Pass()
-		}
-		q.Remove(first)
-		if q.Admit() != nil || q.inside != 0 || q.Border() != second {
-			t.Errorf("local %t: %d are inside a paused queue", local, q.inside)
-		}
-		q.SetPaused(false)
-		if q.Admit() != second {
-			t.Errorf("local %t: nobody is admitted after the pause", local)
-		}
-	}
-}
-
 // Tickets come and go in any order, and the queue is paused at times. The list is in order,
 // the counts are those of the tickets, and the border admits what the rule admits.
 func TestQueueAgainstModel(t *testing.T) {

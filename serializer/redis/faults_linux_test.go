@@ -184,11 +184,7 @@ func TestClockSetToAndFro(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
 	e := opened(t, 1, s.address)[0]
-	clock := func() time.Duration {
-		micros, err := strconv.ParseInt(s.do("HGET", "{orderly}:meta", "clock").(string), 10, 64)
-		testlease.Must(t, err)
-		return time.Duration(micros) * time.Microsecond
-	}
+	clock := func() time.Duration { return meta(t, s, "clock") }
 	start, before := time.Now(), clock()
 	for range 20 {
 		for _, step := range []time.Duration{-time.Hour, time.Hour} {

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,13 +22,8 @@ import (
 
 func init() {
 	for name, mutate := range map[string]func(*process, *testmutant.Store){
-		"late":     late,
-		"aging":    aging,
 		"gullible": gullible,
 		"silent":   silent,
-		"blurred":  blurred,
-		"deaf":     deaf,
-		"asleep":   asleep,
 		"leaky":    leaky,
 		"evictor":  evictor,
 		"patient":  patient,
@@ -47,40 +41,6 @@ func (p *process) openMutant(mutate func(*process, *testmutant.Store)) (serializ
 		return nil, err
 	}
 	return testmutant.New(s, func(m *testmutant.Store) { mutate(p, m) }), nil
-}
-
-// late reports what other processes do a moment later, so that its own tickets are
-// reported before smaller ones. That is what happens without the guard.
-func late(_ *process, m *testmutant.Store) {
-	var mu sync.Mutex
-	var queued []func()
-	later := func(tell func(*serializer.Ticket)) func(*serializer.Ticket) {
-		return func(t *serializer.Ticket) {
-			mu.Lock()
-			defer mu.Unlock()
-			if queued = append(queued, func() { tell(t) }); len(queued) > 1 {
-				return
-			}
-			time.AfterFunc(time.Millisecond, func() {
-				mu.Lock()
-				defer mu.Unlock()
-				for _, tell := range queued {
-					tell()
-				}
-				queued = nil
-			})
-		}
-	}
-	m.Events.OnAppeared, m.Events.OnVanished = later(m.Events.OnAppeared), later(m.Events.OnVanished)
-}
-
-// aging takes the tickets of other processes for abandoned after a while.
-func aging(_ *process, m *testmutant.Store) {
-	appeared := m.Events.OnAppeared
-	m.Events.OnAppeared = func(t *serializer.Ticket) {
-		appeared(t)
-		time.AfterFunc(300*time.Millisecond, func() { m.Events.OnVanished(t) })
-	}
 }
 
 // gullible takes every lock file that disappears for one that its owner has removed.
@@ -111,41 +71,12 @@ func silent(_ *process, m *testmutant.Store) {
 	}
 }
 
-// blurred takes the tickets of other processes for those of readers.
-func blurred(_ *process, m *testmutant.Store) {
-	appeared := m.Events.OnAppeared
-	m.Events.OnAppeared = func(t *serializer.Ticket) {
-		t.Rule = serializer.Rule{Shared: true}
-		appeared(t)
-	}
-}
-
 // sharing does not report who has which slot.
 func sharing(_ *process, m *testmutant.Store) {
 	appeared := m.Events.OnAppeared
 	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		if !strings.HasPrefix(t.Queue, "%=") {
 			appeared(t)
-		}
-	}
-}
-
-// deaf does not report pauses.
-func deaf(_ *process, m *testmutant.Store) {
-	paused := m.Events.OnPaused
-	m.Events.OnPaused = func(name string, until time.Time) {
-		if until.IsZero() {
-			paused(name, until)
-		}
-	}
-}
-
-// asleep does not report that pauses have ended.
-func asleep(_ *process, m *testmutant.Store) {
-	paused := m.Events.OnPaused
-	m.Events.OnPaused = func(name string, until time.Time) {
-		if !until.IsZero() {
-			paused(name, until)
 		}
 	}
 }

@@ -28,16 +28,3 @@ func TestJudge(t *testing.T) {
 		}
 	}
 }
-
-// A hold ends when its turn is revoked, although the client is still inside.
-func TestRevokedHoldEnds(t *testing.T) {
-	h := NewHistory()
-	first, second := h.Asks(), h.Asks()
-	h.Enter(first, 1, "")
-	h.Leave(first)
-	h.Enter(second, 2, "")
-	h.Leave(first)
-	if err := h.Judge(); err != nil || first.Went > second.Came || h.Len() != 2 {
-		t.Errorf("%v; %+v, then %+v", err, first, second)
-	}
-}
