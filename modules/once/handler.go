@@ -132,10 +132,15 @@ func (h *Handler) openEngine(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	_, inFiles := h.records.storage.(*certmagic.FileStorage)
-	if name := engines.NameOf(module); !inFiles && (name == "file" || name == "memory") {
+	files, inFiles := h.records.storage.(*certmagic.FileStorage)
+	name := engines.NameOf(module)
+	if !inFiles && (name == "file" || name == "memory") {
 		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
 			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
+	}
+	if usual, _ := engines.ExpandPath(""); inFiles && files.Path != caddy.AppDataDir() && name == "file" && h.Path == usual {
+		h.log.Warn("path is that of this Caddy alone; others that share its storage must line requests up in the same directory, or a key runs twice: set path",
+			zap.String("path", h.Path), zap.String("storage", files.Path))
 	}
 	h.engine, err = engines.LoadingOf(ctx).Open(module, h.Path, ctx.Slogger())
 	return err

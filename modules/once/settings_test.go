@@ -2,12 +2,18 @@ package once
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/certmagic"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 )
 
 // The reference in the documents has each setting with its values and its default, in the order of
@@ -59,6 +65,25 @@ func TestLoadErrors(t *testing.T) {
 		h := &Handler{EngineRaw: json.RawMessage(`{"engine":"` + engine + `"}`), records: &records{storage: silent{}}}
 		if err := h.openEngine(ctx); err == nil || !strings.Contains(err.Error(), "expected one of several machines, such as etcd, redis or postgres") {
 			t.Errorf("engine %s with another storage than files: %v", engine, err)
+		}
+	}
+}
+
+// Caddys that share a storage may each have a directory of their own for the lines of requests. Bug: a
+// key ran twice, and nothing said why.
+func TestWarnsOfADirectoryOfItsOwn(t *testing.T) {
+	t.Setenv("XDG_DATA_HOME", t.TempDir())
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	for _, c := range []struct {
+		storage, path string
+		warnings      int
+	}{{caddy.AppDataDir(), "", 0}, {t.TempDir(), "", 1}, {t.TempDir(), t.TempDir(), 0}} {
+		core, logged := observer.New(zap.WarnLevel)
+		h := &Handler{Scope: scopeNone, Path: c.path, log: zap.New(core), throttle: new(throttle.Throttle[string]),
+			records: &records{storage: &certmagic.FileStorage{Path: c.storage}}}
+		if err := errors.Join(h.fillIn(), h.openEngine(ctx), h.Cleanup()); err != nil || logged.Len() != c.warnings {
+			t.Errorf("%v: %d warnings, %v", c, logged.Len(), err)
 		}
 	}
 }
