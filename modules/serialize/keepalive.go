@@ -114,7 +114,7 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 	defer ticker.Stop()
 	return wait.EndTicking(ctx, ticker.C, func() {
 		text := "waiting"
-		if number := placesOf(p.engine.Shared).Number(p); number > 0 {
+		if number := waitingpage.PlacesOf(p.engine.Shared).Number(p); number > 0 {
 			text = fmt.Sprintf("waiting, place %d", number)
 		}
 		restart() // or the writer would be past its deadline already

@@ -41,28 +41,6 @@ type (
 	engineRef    = engines.Ref
 )
 
-// waitingEngine is an engine on which browsers wait without a connection.
-type waitingEngine struct{ *engineRef }
-
-type placesKey struct{} // of an engine's places among what is attached to it
-
-// waitingEngine is the handler's engine, with a reference.
-func (s *Handler) waitingEngine() (waitingpage.Engine, error) {
-	e, err := s.engine.Acquire()
-	return waitingEngine{e}, err
-}
-
-// Places implements [waitingpage.Engine].
-func (e waitingEngine) Places() *waitingpage.Places { return placesOf(e.Shared) }
-
-func placesOf(e *sharedEngine) *waitingpage.Places {
-	places, ok := e.Attached.Load(placesKey{})
-	if !ok {
-		places, _ = e.Attached.LoadOrStore(placesKey{}, &waitingpage.Places{Engine: e.Engine})
-	}
-	return places.(*waitingpage.Places)
-}
-
 // covers reports whether a queue is one of the handler's.
 func (s *Handler) covers(queue string) bool { return serializer.Matches(s.prefix.Names, queue) }
 
@@ -172,6 +150,3 @@ func has(e *sharedEngine, name string) bool {
 	}
 	return len(registered.handlersWhere(has)) > 0
 }
-
-// Interface guards
-var _ waitingpage.Engine = waitingEngine{}

@@ -124,18 +124,17 @@ func (p *passage) waitAsBrowser(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := p.context.Waiting(requestbody.Unread(r))
 	defer stop()
 	n := &waitingpage.Navigation{
-		Line: s.line, Arrival: p.arrival(r), About: &p.about, Acquire: s.waitingEngine,
+		Line: s.line, Arrival: p.arrival(r), About: &p.about, Engine: s.engine,
 		Opening: registered.browsers.Opening(s.Prefix, s.line), Chance: s.chanceOf(r),
 	}
 	engine, taken, err := registered.browsers.Wait(w, r.WithContext(ctx), n)
 	if err != nil {
 		return err
 	}
-	from := engine.(waitingEngine).engineRef
 	if p.visit = n.Part; p.visit == nil { // else the visit keeps the engine open
-		p.engine = from
+		p.engine = engine
 	}
-	return p.take(from, taken, nil)
+	return p.take(engine, taken, nil)
 }
 
 // isOfBrowser reports whether the request waits by the ticket of its browser.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -42,11 +43,11 @@ type Navigation struct {
 	serializer.Arrival
 	Line    *Line
 	About   *telemetry.Request
-	Acquire func() (Engine, error) // for a ticket
-	Opening *Opening               // of the queue, or nil
-	Chance  string                 // whose chance the browser has at the opening; empty: its own
-	shown   bool                   // the browser shows the answer
-	Part    *Part                  // the result of [Book.Wait] if the request has a part in a visit
+	Engine  *engines.Ref
+	Opening *Opening // of the queue, or nil
+	Chance  string   // whose chance the browser has at the opening; empty: its own
+	shown   bool     // the browser shows the answer
+	Part    *Part    // the result of [Book.Wait] if the request has a part in a visit
 }
 
 // askHeader marks a question of the page's script for the place. A page of another site
@@ -109,7 +110,7 @@ var ErrAnswered = errors.New("the browser waits with the page")
 // turn of the browser's ticket, and the engine to release afterwards. The error may be
 // [ErrAnswered]. Where turns are visits, other requests of a known browser wait, too, until its
 // turn comes. If they get a Part in its visit, nothing is to be released.
-func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (Engine, serializer.Turn, error) {
+func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*engines.Ref, serializer.Turn, error) {
 	k := b.find(r, n.Line.Space, n.Queue)
 	t := k.ticket
 	_, closed := n.Opening.Closed()
@@ -172,7 +173,7 @@ func (n *Navigation) patience(r *http.Request, k known) time.Duration {
 // firstTurn lets a browser without a cookie have a turn of one request, and sends it one. While
 // more than half of the places are taken, it gets the page first: programs without cookies
 // then hold nothing.
-func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation, turn serializer.Turn) (Engine, serializer.Turn, error) {
+func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation, turn serializer.Turn) (*engines.Ref, serializer.Turn, error) {
 	if 2*turn.Position() <= n.Line.Capacity {
 		t.setCookie(w, r, known{}, newcomer)
 		return t.engine, turn, nil

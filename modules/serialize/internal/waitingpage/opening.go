@@ -148,7 +148,7 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	if all == nil {
 		all = &list{make(map[*Ticket]*registration), make(map[chance]int)}
 	}
-	_, waiting := t.engine.Places().Count(n.Queue)
+	_, waiting := t.engine.Count(n.Queue)
 	if waiting += len(all.tickets); n.MaxWaiting > 0 && waiting >= n.MaxWaiting && !all.makeRoom(r.chance) {
 		return false, &serializer.Refused{Reason: serializer.ReasonFull, Queue: n.Queue, Position: waiting, Err: serializer.ErrFull}
 	}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -37,15 +38,28 @@ type Waiter interface{ Standing() *Standing }
 // Standing implements [Waiter].
 func (t *Ticket) Standing() *Standing { return &t.place }
 
-// Places is an engine whose queues are read for all waiters that have to know where they stand.
+// Places are those of an engine whose queues are read for all waiters that have to know where they
+// stand.
 type Places struct {
-	*serializer.Engine
+	*engines.Shared
 	absences absences
 
 	mu   sync.Mutex
 	read time.Time // when the latest reading ended
 	cost time.Duration
 }
+
+// PlacesOf are those of an engine.
+func PlacesOf(e *engines.Shared) *Places {
+	type key struct{}
+	places, ok := e.Attached.Load(key{})
+	if !ok {
+		places, _ = e.Attached.LoadOrStore(key{}, &Places{Shared: e})
+	}
+	return places.(*Places)
+}
+
+func (t *Ticket) places() *Places { return PlacesOf(t.engine.Shared) }
 
 // A reading holds the engine's lock, so readings take at most a fiftieth of the time.
 const (
@@ -60,7 +74,7 @@ func (t *Ticket) Place() Place {
 		return place
 	}
 	for end := time.Now().Add(placesWait); ; {
-		t.engine.Places().update()
+		t.places().update()
 		if place := t.place.Load(); place != nil {
 			now := *place
 			now.Listed = t.number()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -24,8 +25,8 @@ type Ticket struct {
 	line    *Line  // for which it was taken
 	id      string // in the cookie
 	book    *Book
-	engine  Engine
-	opening *Opening // of its queue, or nil
+	engine  *engines.Ref // with a reference for the ticket
+	opening *Opening     // of its queue, or nil
 
 	about    telemetry.Request // the first one of the browser; mu guards what changes of it
 	decision chan struct{}     // closed when it does not wait any more
@@ -64,12 +65,6 @@ const (
 	over                    // without a turn; the browser may come and learn why
 )
 
-// Engine is where tickets are taken, until Release.
-type Engine interface {
-	Places() *Places
-	Release()
-}
-
 // Errors of tickets.
 var (
 	errWaiting = errors.New("still waiting in the queue")
@@ -90,7 +85,7 @@ const (
 // proven, it came with the cookie of an earlier ticket, which is over. An id is that of the
 // browser: if another of its requests has taken a ticket meanwhile, join returns that.
 func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) (*Ticket, error) {
-	engine, err := n.Acquire()
+	engine, err := n.Engine.Acquire()
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +127,7 @@ func (t *Ticket) joinLocked(ctx context.Context, a serializer.Arrival) {
 	a.Requester, a.Revoke = t, t.revoke
 	t.state = waiting
 	t.line.Report.Waits(ctx, &t.about)
-	t.wait = t.engine.Places().Join(a, t.decided)
+	t.wait = t.engine.Join(a, t.decided)
 }
 
 // await waits until it is decided, with a request of the browser, but not for longer than a
@@ -203,7 +198,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	case offered:
 		t.endOfferLocked()
 		t.state = claimed
-		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+		t.places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.line.Report.Waited(&t.about, nil)
 		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
@@ -234,7 +229,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 func (t *Ticket) learnLocked(n *Navigation) error {
 	err, away := t.err, errors.Is(t.err, errAway)
 	if away && t.turn != nil && time.Since(t.came) < proofTime {
-		t.engine.Places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+		t.places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 	}
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 	switch {
@@ -265,7 +260,7 @@ func (t *Ticket) verdict(err error) error {
 // endOfferLocked notes that the turn waits for its browser no longer.
 func (t *Ticket) endOfferLocked() {
 	if t.allowed == visitAllowance {
-		t.engine.Places().absences.giveBack(t.about.Queue)
+		t.places().absences.giveBack(t.about.Queue)
 		t.allowed = allowance
 	}
 }
@@ -327,7 +322,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		absences := &t.engine.Places().absences
+		absences := &t.places().absences
 		t.allowed = allowance
 		if t.line.Visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.line.Capacity) {
 			t.allowed = visitAllowance
@@ -366,7 +361,7 @@ func (t *Ticket) endLocked(why error) {
 		t.line.Report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
 			part := time.Since(t.came).Seconds() / t.allowed.Seconds()
-			t.engine.Places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
+			t.places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
 		}
 	}
 	t.endOfferLocked()

@@ -3,6 +3,8 @@ package waitingpage
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -10,26 +12,29 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // queue is a queue in which the test sits, and browsers wait.
 type queue struct {
 	*testing.T
 	Book
-	places   Places
-	report   *telemetry.Reporter
-	acquired atomic.Int32
+	engine *engines.Ref
+	places *Places
+	report *telemetry.Reporter
 }
 
 // inQueue runs a test with a queue, on a clock of its own.
 func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 	synctest.Test(t, func(t *testing.T) {
-		engine := serializer.New(memory.New(memory.Options{}), serializer.Options{})
-		q := &queue{T: t, places: Places{Engine: engine}, report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name()), Logger: zap.NewNop()}}
+		engine, err := engines.Open(engines.Memory{}, "/"+t.Name(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := &queue{T: t, engine: engine, places: PlacesOf(engine.Shared), report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name()), Logger: zap.NewNop()}}
 		test(q, q.enter())
 		_ = engine.Close()
 		time.Sleep(time.Hour) // all timers have ended
@@ -40,15 +45,11 @@ func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 		if waiting := q.report.Waiting.Load(); waiting != 0 {
 			t.Errorf("%d are counted as waiting", waiting)
 		}
-		if acquired := q.acquired.Load(); acquired != 0 {
-			t.Errorf("%d references to the engine", acquired)
+		if engine.Release(); slices.Contains(engines.All(), engine.Shared) {
+			t.Error("a ticket still has a reference to the engine")
 		}
 	})
 }
-
-// Places and Release are what a ticket needs of its engine.
-func (q *queue) Places() *Places { return &q.places }
-func (q *queue) Release()        { q.acquired.Add(-1) }
 
 // request is what a ticket is taken for, and what claims it.
 type request struct {
@@ -65,7 +66,7 @@ func (q *queue) navigation(r *request) *Navigation {
 	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
 		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Line: &Line{Report: q.report, Page: &Page{hold: hold}}, shown: true,
-		Acquire: func() (Engine, error) { q.acquired.Add(1); return q, nil },
+		Engine: q.engine,
 	}
 }
 
@@ -135,7 +136,7 @@ func (q *queue) served(t *Ticket) {
 		q.Fatal(err)
 	}
 	turn.Leave()
-	q.Release()
+	q.engine.Release()
 }
 
 // Bug: one client idled a queue: the turn of each abandoned place waited for three seconds,
@@ -295,7 +296,7 @@ func TestSlowNetworksKeepTheirPlaces(t *testing.T) {
 						turn, err := mine.claim(q.navigation(new(request)))
 						if err == nil {
 							turn.Leave()
-							q.Release()
+							q.engine.Release()
 						} else if errors.Is(err, errWaiting) {
 							continue
 						} else {
@@ -409,6 +410,6 @@ func TestRevocationReachesTheClaimer(t *testing.T) {
 			q.Errorf("revoked by %v, and the other tab by %v", first, other)
 		}
 		turn.Leave()
-		q.Release()
+		q.engine.Release()
 	})
 }
