@@ -54,8 +54,8 @@ func adminError(status int, err error) error { return caddy.APIError{HTTPStatus:
 // namesOf finds the engines that a queue may be in, and its name there. People name a queue
 // by its prefix, or by its path, a slash and its prefix: then only engines with this path
 // count. Path and prefix may have slashes.
-func namesOf(queue string) map[*sharedEngine]string {
-	all, byPath := make(map[*sharedEngine]string), make(map[*sharedEngine]string)
+func namesOf(queue string) map[*engines.Shared]string {
+	all, byPath := make(map[*engines.Shared]string), make(map[*engines.Shared]string)
 	for _, e := range engines.All() {
 		all[e] = queueview.Name(queue)
 		for _, path := range []string{e.Path(), e.Directory, engines.RealPath(e.Directory)} {
@@ -72,13 +72,13 @@ func namesOf(queue string) map[*sharedEngine]string {
 
 // isNamed reports whether the queue has one of the names. One without a name stands for all
 // of an engine that cannot be read.
-func (q *listedQueue) isNamed(names map[*sharedEngine]string) bool {
+func (q *listedQueue) isNamed(names map[*engines.Shared]string) bool {
 	name, ok := names[q.engine]
 	return ok && (q.Prefix == "" || serializer.Matches(name, q.Prefix))
 }
 
 // findQueue finds the queue of a name, or with a token, the one that has the ticket.
-func findQueue(ctx context.Context, names map[*sharedEngine]string, queue, token string) (*listedQueue, *serializer.TicketState, error) {
+func findQueue(ctx context.Context, names map[*engines.Shared]string, queue, token string) (*listedQueue, *serializer.TicketState, error) {
 	what, failed := "queue "+queue, ""
 	if token != "" {
 		what = "ticket " + token + " in " + what
@@ -160,7 +160,7 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 // state that the ticket had last. It asks one engine: others may fail, even of the same path.
 func awaitEviction(ctx context.Context, q *listedQueue, t *serializer.TicketState) (state string) {
 	for state = t.State; ctx.Err() == nil; time.Sleep(actionPatience / 30) {
-		_, now, err := findQueue(ctx, map[*sharedEngine]string{q.engine: q.Prefix}, q.Prefix, t.Token)
+		_, now, err := findQueue(ctx, map[*engines.Shared]string{q.engine: q.Prefix}, q.Prefix, t.Token)
 		if err == nil {
 			state = now.State
 		} else if missing, ok := errors.AsType[caddy.APIError](err); ok && missing.HTTPStatus == http.StatusNotFound {
@@ -179,7 +179,7 @@ func pause(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err != nil {
 		return nil, adminError(http.StatusBadRequest, err)
 	}
-	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Pause(ctx, name, until) })
+	return change(ctx, queue, func(e *engines.Shared, name string) error { return e.Pause(ctx, name, until) })
 }
 
 // pauseEnd is when a pause is to end; zero means when it is resumed.
@@ -203,20 +203,20 @@ func pauseEnd(query url.Values) (until time.Time, err error) {
 
 // resume ends the pauses of queues.
 func resume(ctx context.Context, queue string, _ url.Values) (answer any, err error) {
-	return change(ctx, queue, func(e *sharedEngine, name string) error { return e.Resume(ctx, name) })
+	return change(ctx, queue, func(e *engines.Shared, name string) error { return e.Resume(ctx, name) })
 }
 
 // change pauses or resumes queues. The answer says of each whether it is paused now.
-func change(ctx context.Context, queue string, do func(e *sharedEngine, name string) error) (answer any, err error) {
+func change(ctx context.Context, queue string, do func(e *engines.Shared, name string) error) (answer any, err error) {
 	names := namesOf(queue)
 	listed := sync.OnceValue(func() []*listedQueue { return registered.lists(ctx, names) })
-	found := slices.DeleteFunc(engines.All(), func(e *sharedEngine) bool { return !mayHave(e, names[e], listed) })
+	found := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return !mayHave(e, names[e], listed) })
 	if len(found) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
 			"no such queue: %s; %s lists those of this process, and a prefix that ends in * stands for all queues that begin so", queue, queueview.Path))
 	}
 	failed := make(chan error, len(found))
-	changed := engines.AskAll(found, func(e *sharedEngine) queueview.Paused {
+	changed := engines.AskAll(found, func(e *engines.Shared) queueview.Paused {
 		if err := do(e, names[e]); err != nil {
 			failed <- fmt.Errorf("queue %q in %s: %w", names[e], e.Path(), err)
 		}
@@ -230,7 +230,7 @@ func change(ctx context.Context, queue string, do func(e *sharedEngine, name str
 
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
-func mayHave(e *sharedEngine, name string, listed func() []*listedQueue) bool {
+func mayHave(e *engines.Shared, name string, listed func() []*listedQueue) bool {
 	isListed := func(q *listedQueue) bool { return q.engine == e && serializer.Matches(name, q.Prefix) }
 	return name != "" && !queueview.Placeholder.MatchString(name) && (has(e, name) || slices.ContainsFunc(listed(), isListed))
 }

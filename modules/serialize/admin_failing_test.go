@@ -33,7 +33,7 @@ func (f failing) Sync(context.Context) error {
 func inMemory(path string) *memory.Store { return memory.New(memory.Options{Path: path}) }
 
 // share puts an engine on a store into the pool until the end of the test.
-func share(t *testing.T, key string, store serializer.Store) *sharedEngine {
+func share(t *testing.T, key string, store serializer.Store) *engines.Shared {
 	t.Helper()
 	return opened(t, testModule{key, func() (serializer.Store, error) { return store, nil }}, store.Path()).Shared
 }
@@ -53,9 +53,9 @@ func (m testModule) Key(string) string { return m.key }
 func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { return m.open() }
 
 // configure adds a handler of a prefix until the end of the test.
-func configure(t *testing.T, e *sharedEngine, prefix string) {
+func configure(t *testing.T, e *engines.Shared, prefix string) {
 	t.Helper()
-	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engineRef{Shared: e}, line: new(waitingpage.Line)}
+	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engines.Ref{Shared: e}, line: new(waitingpage.Line)}
 	s.derive()
 	registered.handlers.Store(s, true)
 	t.Cleanup(func() { registered.handlers.Delete(s) })
@@ -67,7 +67,7 @@ func configure(t *testing.T, e *sharedEngine, prefix string) {
 func TestAdminWithFailingEngine(t *testing.T) {
 	configure(t, share(t, "test:fails", failing{inMemory("/gone")}), "b_")
 	working := share(t, "test:works", inMemory("/works"))
-	defer entered(t, &engineRef{Shared: working}, "a_").Leave()
+	defer entered(t, &engines.Ref{Shared: working}, "a_").Leave()
 	working.Join(serializer.Arrival{Queue: "a_"}, func(serializer.Turn, error) {})
 	states, _ := working.Queues(t.Context())
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func (silent) Pause(ctx context.Context, _ string, _ time.Time) error { <-ctx.Do
 // Caddy did not close engines of earlier configurations, which requests still used.
 func TestSilentEngines(t *testing.T) {
 	asked, together := make(chan struct{}), make(chan struct{}, 4)
-	var e *sharedEngine
+	var e *engines.Shared
 	for _, prefix := range []string{"c_", "d_"} {
 		e = share(t, "test:"+prefix, silent{inMemory(prefix), asked, together})
 		configure(t, e, prefix)

@@ -148,7 +148,7 @@ type Handler struct {
 	// Sends comments to clients that wait for an event stream. Default: off.
 	KeepAlive *KeepAlive `json:"keepalive,omitempty"`
 
-	engine       *engineRef
+	engine       *engines.Ref
 	module       engines.Module
 	prefix       *queuename.Prefix
 	rule, shared serializer.Rule

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -15,13 +16,13 @@ import (
 // listedQueue is a queue, or what keeps it from being read.
 type listedQueue struct {
 	queueview.Queue
-	engine *sharedEngine // that can read it, if one can
+	engine *engines.Shared // that can read it, if one can
 }
 
 // queuesOf lists the queues of the engines that have names, or with nil of all, in the order
 // of paths and prefixes. It is never nil. Engines of one space have the same queues: each is
 // listed once, with the requests that any of them serves.
-func queuesOf(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
+func queuesOf(ctx context.Context, names map[*engines.Shared]string) []*listedQueue {
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
 	for _, q := range registered.lists(ctx, names) {
@@ -53,7 +54,7 @@ func (q *listedQueue) ticket(token string) *serializer.TicketState {
 // listQueues lists the engine's queues, and those of the configuration, though nobody may
 // be in them. If the engine cannot be read, these have its error; if none is known, one
 // without a name has it.
-func listQueues(ctx context.Context, e *sharedEngine) (queues []*listedQueue) {
+func listQueues(ctx context.Context, e *engines.Shared) (queues []*listedQueue) {
 	states, err := e.Queues(ctx)
 	configured := registered.handlersWhere(func(s *Handler) bool { return s.engine.Space == e.Space })
 	none := make([]serializer.TicketState, 0) // in JSON an empty list, not null

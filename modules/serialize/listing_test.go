@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
@@ -24,7 +25,7 @@ func (requester) Request() serializer.Request {
 // namespace do. It asks the other one to evict its tickets.
 type elsewhere struct {
 	remote
-	owner *sharedEngine
+	owner *engines.Shared
 }
 
 func (s elsewhere) Evict(ctx context.Context, t *serializer.Ticket) error {
@@ -44,7 +45,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	defer turn.Leave()
 	seen := &serializer.Ticket{Queue: "a_", Number: turn.Token(), Arrived: time.Now(), Owner: &serializer.Owner{Name: "ours", Alive: true}}
 	seen.Rule = serializer.Rule{Limit: 1}
-	for _, e := range []*sharedEngine{
+	for _, e := range []*engines.Shared{
 		share(t, "test:1", elsewhere{remote{inMemory(space), []*serializer.Ticket{seen}}, ours}), ours, share(t, "test:3", failing{inMemory(space)}),
 	} {
 		e.Space = space
@@ -94,7 +95,7 @@ func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
 func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
 	store := &turning{inMemory("test:turning"), func() {}}
 	e := share(t, "test:turning", store)
-	holder := entered(t, &engineRef{Shared: e}, "a_")
+	holder := entered(t, &engines.Ref{Shared: e}, "a_")
 	turns, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
 	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { turns <- turn })
 	states, _ := e.Queues(t.Context())

@@ -70,13 +70,8 @@ func (s *Handler) passOpening() {
 }
 
 // registered is how many browsers wait for an opening of the handler's queues where they were kept.
-func (s *Handler) registered(space string) (count int) {
-	for queue, n := range registered.browsers.Registered(space) {
-		if s.covers(queue) {
-			count += n
-		}
-	}
-	return count
+func (s *Handler) registered(space string) int {
+	return registered.browsers.Registered(space, s.covers)
 }
 
 // checkOpen refuses a request that comes before the opening, unless it gets the waiting page.

@@ -35,12 +35,6 @@ type EngineModule = engines.Module
 // differ.
 type SharedSpace = engines.SharedSpace
 
-// The engines that handlers share.
-type (
-	sharedEngine = engines.Shared
-	engineRef    = engines.Ref
-)
-
 // covers reports whether a queue is one of the handler's.
 func (s *Handler) covers(queue string) bool { return serializer.Matches(s.prefix.Names, queue) }
 
@@ -87,9 +81,9 @@ func (r *registry) allPrefixes() (all []*knownPrefix) {
 }
 
 // lists are the lists of the engines that have names, or with nil of all, in the order of keys.
-func (r *registry) lists(ctx context.Context, names map[*sharedEngine]string) []*listedQueue {
-	open := slices.DeleteFunc(engines.All(), func(e *sharedEngine) bool { return names != nil && names[e] == "" })
-	return slices.Concat(engines.AskAll(open, func(e *sharedEngine) []*listedQueue { return listQueues(ctx, e) })...)
+func (r *registry) lists(ctx context.Context, names map[*engines.Shared]string) []*listedQueue {
+	open := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return names != nil && names[e] == "" })
+	return slices.Concat(engines.AskAll(open, func(e *engines.Shared) []*listedQueue { return listQueues(ctx, e) })...)
 }
 
 // checkEngineChange refuses another engine for a queue that another line of the
@@ -143,7 +137,7 @@ func (s *Handler) warnLeftOut() {
 
 // has reports whether a handler has a queue of the engine, or one of those of a name that
 // ends in *.
-func has(e *sharedEngine, name string) bool {
+func has(e *engines.Shared, name string) bool {
 	has := func(s *Handler) bool {
 		all := strings.HasSuffix(name, "*")
 		return s.engine.Shared == e && (all && overlap(s.prefix.Names, name) || !all && s.prefix.CanBe(name))

@@ -16,7 +16,7 @@ import (
 )
 
 // opened opens an engine as a handler does, until the end of the test.
-func opened(t *testing.T, module engines.Module, path string) *engineRef {
+func opened(t *testing.T, module engines.Module, path string) *engines.Ref {
 	t.Helper()
 	e, err := engines.Open(module, path, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -26,7 +26,7 @@ func opened(t *testing.T, module engines.Module, path string) *engineRef {
 	return e
 }
 
-func entered(t *testing.T, e *engineRef, queue string) serializer.Turn {
+func entered(t *testing.T, e *engines.Ref, queue string) serializer.Turn {
 	t.Helper()
 	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: queue, Timeout: time.Minute})
 	if err != nil {
@@ -145,7 +145,7 @@ func TestMissingDirectoryBelowLink(t *testing.T) {
 		}
 	}
 	for i := range 100 {
-		name, other := strings.Repeat("c", i+1), make(chan *engineRef)
+		name, other := strings.Repeat("c", i+1), make(chan *engines.Ref)
 		go func() { other <- opened(t, engines.Memory{}, filepath.Join(root, "link", name)) }()
 		if e := opened(t, engines.Memory{}, filepath.Join(root, "real", name)); (<-other).Shared != e.Shared {
 			t.Fatalf("number %d: two engines were opened at once", i)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
@@ -40,7 +41,7 @@ type passage struct {
 	failure error // why it was refused, or nil
 	body    *requestbody.Body
 
-	engine   *engineRef // with a reference while the passage waits or is inside
+	engine   *engines.Ref // with a reference while the passage waits or is inside
 	turn     serializer.Turn
 	visit    *waitingpage.Part     // of the request in the visit of its browser, or nil
 	context  turncontext.Context   // waiting, inside, or over
@@ -319,7 +320,7 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 
 // take gives the passage its turn, unless another request is inside by another engine. err is
 // why there is no turn, or nil.
-func (p *passage) take(from *engineRef, taken serializer.Turn, err error) error {
+func (p *passage) take(from *engines.Ref, taken serializer.Turn, err error) error {
 	if err == nil {
 		err = from.CheckRivals(p.about.Queue, taken)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -75,23 +76,23 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 		"of a placeholder value": func(int) (string, string) { return "/blame", "blame_{user}_" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			engines := make(map[string]*sharedEngine)
+			shared := make(map[string]*engines.Shared)
 			for i := range n {
 				path, prefix := queue(i)
-				if engines[path] == nil {
-					engines[path] = share(t, "test:"+path, inMemory(path))
+				if shared[path] == nil {
+					shared[path] = share(t, "test:"+path, inMemory(path))
 				}
 				if strings.Contains(prefix, "{") {
-					if _, err := engines[path].Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
+					if _, err := shared[path].Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				configure(t, engines[path], prefix)
+				configure(t, shared[path], prefix)
 				registered.prefixOf(prefix)
 			}
 			path, prefix := queue(n / 2)
 			paused := strings.ReplaceAll(prefix, "{user}", strconv.Itoa(n/2))
-			if err := engines[path].Pause(t.Context(), paused, time.Time{}); err != nil {
+			if err := shared[path].Pause(t.Context(), paused, time.Time{}); err != nil {
 				t.Fatal(err)
 			}
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {

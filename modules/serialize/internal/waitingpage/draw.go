@@ -24,7 +24,6 @@ type lot struct {
 	value  int    // the number of the first line whose browser shares the chance; its own if none does
 	number int
 	key    string // orders the places
-	behind bool   // another one with this value was drawn
 
 	ticket *Ticket
 	*registration
@@ -90,20 +89,15 @@ func order(list []*lot, seed string) {
 			best[c.value] = c
 		}
 	}
+	const drawn, behind = "0", "1"
 	for _, c := range list {
-		if c.behind = best[c.value] != c; !c.behind {
-			c.key = keyOf(seed, c.value)
+		if best[c.value] == c {
+			c.key = drawn + keyOf(seed, c.value)
+		} else {
+			c.key = behind + c.key
 		}
 	}
-	slices.SortFunc(list, func(a, b *lot) int {
-		switch {
-		case a.behind == b.behind:
-			return strings.Compare(a.key, b.key)
-		case b.behind:
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(list, func(a, b *lot) int { return strings.Compare(a.key, b.key) })
 }
 
 func keyOf(seed string, numbers ...int) string {

@@ -136,7 +136,9 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*eng
 		err = t.verdict(err)
 		t.depart()
 	case errors.Is(err, errWaiting) && patience == forEver:
-		t.stay(w, r)
+		restart := turncontext.StopTimeouts(w, r)
+		t.await(r.Context(), forEver)
+		restart()
 		turn, err = t.claim(n)
 		err = t.verdict(err)
 	}
@@ -208,12 +210,6 @@ func (t *Ticket) giveUp(why error) bool {
 	}
 	t.wait.GiveUp(why)
 	return true
-}
-
-// stay waits with one more request of the browser until its ticket is decided.
-func (t *Ticket) stay(w http.ResponseWriter, r *http.Request) {
-	defer turncontext.StopTimeouts(w, r)()
-	t.await(r.Context(), forEver)
 }
 
 // answerPlace answers the script of a page. A browser may have no ticket. If it is known

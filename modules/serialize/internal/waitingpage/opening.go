@@ -91,26 +91,23 @@ func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	}
 }
 
-// Registered is how many browsers wait for an opening of each queue in a space.
-func (b *Book) Registered(space string) map[string]int {
-	counts := make(map[string]int)
+// Registered is how many browsers wait for an opening of the queues in a space that a condition
+// holds for.
+func (b *Book) Registered(space string, holds func(queue string) bool) (count int) {
 	for key, found := range b.openings.Range {
-		if key.(openingKey).space == space {
-			found.(*Opening).count(counts)
+		o := found.(*Opening)
+		o.mu.Lock()
+		for queue, list := range o.lists {
+			if key.(openingKey).space == space && holds(queue) {
+				count += len(list.tickets)
+			}
 		}
+		o.mu.Unlock()
 	}
-	return counts
+	return count
 }
 
-func (o *Opening) count(counts map[string]int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for queue, list := range o.lists {
-		counts[queue] += len(list.tickets)
-	}
-}
-
-// Closed reports whether the queues are closed, and until when. A nil Opening is open. If the moment
+// Closed reports whether the queues are closed, and until when; zero is not known. A nil Opening is open. If the moment
 // has just come, Closed returns when all who are registered have joined.
 func (o *Opening) Closed() (until time.Time, closed bool) {
 	if o == nil {
@@ -118,15 +115,18 @@ func (o *Opening) Closed() (until time.Time, closed bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.momentLocked(), o.closedLocked()
+	closed = o.closedLocked()
+	if o.line != nil {
+		until = o.line.Opens
+	}
+	return until, closed
 }
 
 func (o *Opening) closedLocked() bool {
-	at := o.momentLocked()
-	if o.line == nil || !at.Equal(o.opened) && time.Now().Before(at) {
+	if o.line == nil || !o.line.Opens.Equal(o.opened) && time.Now().Before(o.line.Opens) {
 		return true
 	}
-	o.opened = at
+	o.opened = o.line.Opens
 	for queue, list := range o.lists {
 		o.line.draw(queue, list.tickets)
 	}
@@ -233,20 +233,6 @@ func (o *Opening) forget(t *Ticket) {
 	}
 }
 
-// moment is until when the queues are closed; zero is not known.
-func (o *Opening) moment() time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.momentLocked()
-}
-
-func (o *Opening) momentLocked() time.Time {
-	if o.line == nil {
-		return time.Time{}
-	}
-	return o.line.Opens
-}
-
 // nextAsk is after how long a browser comes again, if so much time is left: after a tenth of it, and
 // when the queue has just opened.
 func nextAsk(left time.Duration) time.Duration {
@@ -263,7 +249,8 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 	if !t.isRegistered() {
 		return Place{}, false
 	}
-	place := Place{Opens: t.opening.moment()}
+	var place Place
+	place.Opens, _ = t.opening.Closed()
 	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
 		place.Ask = place.next.Seconds()
 	}
@@ -287,7 +274,8 @@ func (t *Ticket) awaitOpening(ctx context.Context) bool {
 	}
 	t.arrive()
 	defer t.depart()
-	if next := nextAsk(time.Until(t.opening.moment())); next <= heldAsk {
+	opens, _ := t.opening.Closed()
+	if next := nextAsk(time.Until(opens)); next <= heldAsk {
 		ctx, cancel := context.WithTimeout(ctx, next)
 		defer cancel()
 		<-ctx.Done()

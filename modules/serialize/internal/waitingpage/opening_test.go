@@ -37,6 +37,11 @@ func (q *queue) registers(o *Opening, chance string, proven bool) *Ticket {
 	return q.waits(n, proven)
 }
 
+// registered is how many browsers wait for an opening of the queue.
+func (q *queue) registered() int {
+	return q.Registered("", func(queue string) bool { return queue == "a" })
+}
+
 // line are the ids of the tickets in line, in order.
 func (q *queue) line() (ids []string) {
 	q.Helper()
@@ -99,8 +104,8 @@ func TestOpeningDraws(t *testing.T) {
 				kinds[mine.id], tickets[mine.id] = kind.name, mine
 			}
 		}
-		if line := q.line(); len(line) > 0 || q.Registered("")["a"] != 3*each {
-			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered("")["a"])
+		if line := q.line(); len(line) > 0 || q.registered() != 3*each {
+			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.registered())
 		}
 		time.Sleep(8 * time.Second)
 		newcomer := q.registers(o, "one", true)
@@ -246,7 +251,7 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 		here := q.registers(o, "", true)
 		for after, want := range []int{3, 2, 2, 1} {
 			time.Sleep([]time.Duration{0, 10 * time.Second, 14 * time.Minute, time.Minute}[after])
-			if got := q.Registered("")["a"]; got != want {
+			if got := q.registered(); got != want {
 				q.Errorf("%d are registered; expected %d", got, want)
 			}
 			q.want(here, errWaiting)
