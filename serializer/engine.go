@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -110,6 +111,30 @@ func (e *Engine) Ahead(queue string) int {
 		return q.Len()
 	}
 	return 0
+}
+
+// mostHolds bounds the work of Holds, which a queue without a limit does for each refusal.
+const mostHolds = 256
+
+// Holds returns for how long tickets of this process have been inside a queue, the longest first,
+// but not more than 256. It never blocks.
+func (e *Engine) Holds(queue string) (ages []time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	q, now := e.queues[queue], time.Since(launch)
+	if q == nil {
+		return nil
+	}
+	for t := range q.All() {
+		if !t.Admitted() || len(ages) == mostHolds {
+			break
+		}
+		if t.Local() && !t.wantsSlotLocked() {
+			ages = append(ages, now-t.entered)
+		}
+	}
+	slices.SortFunc(ages, func(a, b time.Duration) int { return cmp.Compare(b, a) })
+	return ages
 }
 
 // Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder

@@ -3,8 +3,10 @@ package serializer_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -162,4 +164,27 @@ func TestLimitOfQueue(t *testing.T) {
 			t.Errorf("%s: limit %d; expected %d", c.name, q.Limit, c.limit)
 		}
 	}
+}
+
+// The ages of holds are those of the tickets inside, the longest first, and not of waiters.
+func TestHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newMemory()
+		defer e.Close()
+		a := serializer.Arrival{Queue: "holds_", Rule: serializer.Rule{Limit: 2}}
+		first := enter(t, e, a)
+		time.Sleep(time.Minute)
+		second := enter(t, e, a)
+		time.Sleep(time.Second)
+		e.Join(a, func(turn serializer.Turn, _ error) { turn.Leave() })
+		synctest.Wait()
+		if ages := e.Holds(a.Queue); !slices.Equal(ages, []time.Duration{time.Minute + time.Second, time.Second}) {
+			t.Errorf("the ages are %v; expected 1m1s and 1s", ages)
+		}
+		if ages := e.Holds("other_"); len(ages) > 0 {
+			t.Errorf("the ages in an empty queue are %v", ages)
+		}
+		first.Leave()
+		second.Leave()
+	})
 }

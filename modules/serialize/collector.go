@@ -50,7 +50,7 @@ func (queueMetrics) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector]. Ages are computed here, since they grow while
 // nothing happens.
 func (queueMetrics) Collect(to chan<- prometheus.Metric) {
-	now := time.Now()
+	ages := oldest(time.Now())
 	for _, s := range registered.allPrefixes() {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Prefix)
@@ -64,8 +64,8 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 			continue
 		}
 		gauge(metricPaused, s.paused())
-		gauge(metricOldestInside, s.Holds.Oldest(now).Seconds())
-		gauge(metricOldestWaiting, s.Waits.Oldest(now).Seconds())
+		gauge(metricOldestInside, ages[s.Prefix].inside.Seconds())
+		gauge(metricOldestWaiting, ages[s.Prefix].waiting.Seconds())
 		if u := usageOf(s.handlers()); len(u.paths) > 0 {
 			gauge(metricLimit, float64(u.limit))
 		}

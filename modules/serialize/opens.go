@@ -94,8 +94,8 @@ const maxClosedRetry = 3600
 func (p *passage) retryAfter(now time.Time) string {
 	s, opens := p.handler, p.about.Opens
 	if opens.IsZero() {
-		ahead := cmp.Or(p.engine, s.engine).Ahead(p.about.Queue) // of the next try
-		return s.report.RetryAfter(p.about.Queue, ahead, s.capacity, time.Duration(s.HoldAtLeast), p.about.PausedUntil, now)
+		engine, queue := cmp.Or(p.engine, s.engine), p.about.Queue
+		return s.report.RetryAfter(engine.Ahead(queue), s.capacity, engine.Holds(queue), time.Duration(s.HoldAtLeast), p.about.PausedUntil, now)
 	}
 	return strconv.Itoa(int(min(max(math.Ceil(opens.Sub(now).Seconds()), 1), maxClosedRetry)))
 }

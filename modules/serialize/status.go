@@ -112,7 +112,7 @@ func (s *Status) servePage(w http.ResponseWriter, r *http.Request) error {
 // that several queues share. What is counted for a prefix cannot be told apart by queues, so
 // only the row of a prefix's single queue has it.
 func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue) {
-	byPrefix := make(map[string][]*statuspage.Queue)
+	ages, byPrefix := oldest(now), make(map[string][]*statuspage.Queue)
 	for _, q := range queuesOf(ctx, nil) {
 		row := &statuspage.Queue{Queue: q.Queue, Control: q.Path + "/" + q.Prefix}
 		rows = append(rows, row)
@@ -122,7 +122,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		if !s.isUsed() {
 			continue
 		}
-		row := s.sumRow(now)
+		row := s.sumRow(ages[s.Prefix].waiting)
 		if same := byPrefix[s.prefix.Names]; !s.prefix.Many() && len(same) == 1 {
 			row = same[0]
 		} else {
@@ -138,10 +138,10 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // sumRow is the sum of a prefix's queues, as this process counts them. It can be paused
 // unless it is used in several directories, or begins with a placeholder: then its pause
 // would be that of all queues.
-func (s *knownPrefix) sumRow(now time.Time) *statuspage.Queue {
+func (s *knownPrefix) sumRow(oldestWaiting time.Duration) *statuspage.Queue {
 	u := usageOf(s.handlers())
 	row := &statuspage.Queue{
-		Sum: true, OldestWaiting: s.Waits.Oldest(now),
+		Sum: true, OldestWaiting: oldestWaiting,
 		Queue: queueview.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
 			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
 		}},

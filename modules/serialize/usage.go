@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -59,6 +60,32 @@ func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
 		}
 	}
 	return opens, count
+}
+
+// ages are for how long requests have been inside, and have waited.
+type ages struct{ inside, waiting time.Duration }
+
+// oldest are the ages of the oldest requests of this process, by their prefixes.
+func oldest(now time.Time) map[string]ages {
+	all := make(map[string]ages)
+	for _, e := range engines.All() {
+		for _, state := range e.Known(func(string) bool { return true }) {
+			for _, t := range state.Tickets {
+				r, ok := t.Requester.(interface{ Prefix() string })
+				if !ok {
+					continue
+				}
+				of, age := all[r.Prefix()], now.Sub(t.Since)
+				if t.State == serializer.StateInside {
+					of.inside = max(of.inside, age)
+				} else {
+					of.waiting = max(of.waiting, age)
+				}
+				all[r.Prefix()] = of
+			}
+		}
+	}
+	return all
 }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -59,7 +58,6 @@ type Counters struct {
 	Prefix          string
 	Created         time.Time
 	Waiting, Inside atomic.Int64
-	Waits, Holds    oldest.List // of those that wait, and of those that are inside
 
 	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer

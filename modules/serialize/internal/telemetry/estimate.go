@@ -21,10 +21,10 @@ const (
 )
 
 // RetryAfter is the header's value for a refused request. ahead is how many tickets the queue has.
-// capacity is how many may be inside; 0 is not known. least is how long each hold takes at least. pausedUntil is when the
-// queue's pause ends, or nil.
-func (s *Counters) RetryAfter(queue string, ahead, capacity int, least time.Duration, pausedUntil *time.Time, now time.Time) string {
-	wait := float64(ahead+1) / s.hold.pace(capacity, least, s.Holds.Ages(queue, now))
+// capacity is how many may be inside; 0 is not known. ages are those of the requests inside, the oldest
+// first. least is how long each hold takes at least. pausedUntil is when the queue's pause ends, or nil.
+func (s *Counters) RetryAfter(ahead, capacity int, ages []time.Duration, least time.Duration, pausedUntil *time.Time, now time.Time) string {
+	wait := float64(ahead+1) / s.hold.pace(capacity, least, ages)
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
 	case pausedUntil == nil:
@@ -37,9 +37,9 @@ func (s *Counters) RetryAfter(queue string, ahead, capacity int, least time.Dura
 }
 
 // Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
-// still is for how long it has had this number.
-func (s *Counters) Guess(queue string, number, capacity int, still time.Duration) float64 {
-	return s.hold.guess(number, capacity, s.Holds.Ages(queue, time.Now()), still)
+// ages are those of the requests inside. still is for how long it has had this number.
+func (s *Counters) Guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
+	return s.hold.guess(number, capacity, ages, still)
 }
 
 // holdEstimate is what holds have been like: moving averages in seconds.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 )
 
 // Bug: Retry-After took no account of concurrency: it said 18 s where a place was free in
@@ -48,14 +46,10 @@ func TestRetryAfter(t *testing.T) {
 		for _, hold := range c.ended {
 			r.hold.add(hold)
 		}
-		for _, age := range c.ages {
-			r.Holds.Insert(&oldest.Entry{Queue: "a_"}, now.Add(-age))
-		}
-		r.Holds.Insert(&oldest.Entry{Queue: "b_"}, now.Add(-time.Hour)) // does not count
 		if c.readers {
 			c.concurrency = 0
 		}
-		if got := r.RetryAfter("a_", c.position, c.concurrency, c.least, nil, now); got != c.want {
+		if got := r.RetryAfter(c.position, c.concurrency, c.ages, c.least, nil, now); got != c.want {
 			t.Errorf("%s: %s; expected %s", c.name, got, c.want)
 		}
 	}

@@ -51,8 +51,8 @@ func (r *Reporter) Admitted(q *Request) {
 // Waits reports that a request has begun to wait.
 func (r *Reporter) Waits(ctx context.Context, q *Request) {
 	q.startSpan(ctx)
+	q.Since = time.Now()
 	r.Waiting.Add(1)
-	r.Counters.Waits.Insert(&q.Entry, time.Now())
 }
 
 // Waited reports that a request waits no longer. It has its turn if err is nil.
@@ -61,7 +61,6 @@ func (r *Reporter) Waited(q *Request, err error) {
 	q.Waited = now.Sub(q.Since)
 	r.Waiting.Add(-1)
 	r.waitTimes.Observe(q.Waited.Seconds())
-	r.Counters.Waits.Remove(&q.Entry)
 	q.Since = now
 	q.endSpan(err)
 }
@@ -77,7 +76,6 @@ func (r *Reporter) Absent(came time.Time) {
 // Entered reports that a request is inside. It has been since its wait ended.
 func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
-	r.Holds.Insert(&q.Entry, q.Since)
 	if c := r.Logger.Check(zap.DebugLevel, "entered"); c != nil {
 		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.slot(), q.txid(),
 			zap.Int("position", q.Position), zap.Duration("wait", q.Waited))
@@ -92,7 +90,6 @@ func (r *Reporter) Ended(q *Request) {
 	if !q.Brief {
 		r.hold.add(held + q.Late)
 	}
-	r.Holds.Remove(&q.Entry)
 }
 
 // Left reports that a request has left. revoked is why its turn was taken back, or nil.
@@ -200,11 +197,10 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), bare(refused))
 }
 
-// DryRun reports what a request of a dry run would have met in a real queue by its rule, and
-// returns the outcome. Which requests of other processes are readers is not known, so a
-// reader waits for them.
-func (r *Reporter) DryRun(q *Request, rule serializer.Rule) (outcome string) {
-	if rule.Admits(q.Position, min(r.Holds.Readers(q.Queue), q.Position), 0) {
+// DryRun reports what a request of a dry run would have met in a real queue by its rule, with so
+// many readers inside, and returns the outcome.
+func (r *Reporter) DryRun(q *Request, rule serializer.Rule, readers int) (outcome string) {
+	if rule.Admits(q.Position, min(readers, q.Position), 0) {
 		return OutcomeWouldEnter
 	}
 	return r.wouldWait(q)

@@ -8,13 +8,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Request is what lists, logs and metrics have of a request in a queue.
 type Request struct {
-	oldest.Entry // its queue; since when it has waited, or has been inside
+	Queue  string    // the name of its queue
+	Reader bool      // its method is one of shared_methods
+	Since  time.Time // when it began to wait, or has entered
 
 	Described serializer.Request // without its txid
 	ID        requestid.ID       // makes the txid; nil without unique_ids

@@ -92,7 +92,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 	t := &Ticket{
 		line: n.Line, rule: n.Rule, id: cmp.Or(id, n.newID()), book: b, engine: engine, opening: n.Opening,
 		decision: make(chan struct{}), here: 1, seen: time.Now(),
-		about: telemetry.Request{Entry: n.About.Entry, Described: n.Requester.Request()},
+		about: telemetry.Request{Queue: n.Queue, Reader: n.About.Reader, Described: n.Requester.Request()},
 	}
 	t.proven.Store(proven)
 	// Each text is a part of what the client sent, and would keep the whole.
@@ -379,6 +379,9 @@ func (t *Ticket) endLocked(why error) {
 
 // Request implements [serializer.Requester].
 func (t *Ticket) Request() serializer.Request { return t.about.Request() }
+
+// Prefix is the configured prefix of the ticket's queue.
+func (t *Ticket) Prefix() string { return t.line.Report.Prefix }
 
 // Served is the request that has claimed the turn, or the ticket itself.
 func (t *Ticket) Served() serializer.Requester {

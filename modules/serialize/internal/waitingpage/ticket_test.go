@@ -13,7 +13,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/oldest"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -65,7 +64,7 @@ func (r *request) Request() serializer.Request {
 func (q *queue) navigation(r *request) *Navigation {
 	return &Navigation{
 		Arrival: serializer.Arrival{Queue: "a", Requester: r, Revoke: func(cause error) { r.revoked.Store(cause) }},
-		About:   &telemetry.Request{Entry: oldest.Entry{Queue: "a"}}, Line: &Line{Report: q.report, Page: &Page{hold: hold}}, shown: true,
+		About:   &telemetry.Request{Queue: "a"}, Line: &Line{Report: q.report, Page: &Page{hold: hold}}, shown: true,
 		Engine: q.engine,
 	}
 }
