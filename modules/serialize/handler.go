@@ -248,21 +248,6 @@ func (s *Handler) derive() {
 	}
 }
 
-// dryRunPatience is how long a dry run waits for its ticket, and for nothing else.
-const dryRunPatience = 250 * time.Millisecond
-
-// openDoors takes back the settings that could delay, refuse or cancel a request, for a dry
-// run. Requests still take tickets, so that all processes and all lists see them.
-func (s *Handler) openDoors() {
-	s.rule = serializer.Rule{Shared: true}
-	s.shared, s.limit = s.rule, s.rule.Capacity()
-	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
-	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
-	s.HoldAtLeast = 0
-	s.HoldTimeout, s.Buffer, s.ResponseBuffer, s.WaitingPage = new(caddy.Duration), new(directive.Off), new(directive.Size), nil
-	s.KeepAlive = nil
-}
-
 // engineRules are the engine's rules for most requests, and for those with shared methods.
 func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 	if len(s.SharedMethods) == 0 {

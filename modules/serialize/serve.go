@@ -418,32 +418,6 @@ func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddy
 	return p.response.Deliver(err)
 }
 
-// recordDryRun records what a request has met in a dry run, and returns the outcome. It has
-// entered at once, as a reader that nobody keeps out.
-func (p *passage) recordDryRun() (outcome string) {
-	rule, shared := p.handler.engineRules()
-	readers := 0
-	if p.about.Reader {
-		rule, readers = shared, p.readersInside()
-	}
-	return p.handler.report.DryRun(&p.about, rule, readers)
-}
-
-// readersInside counts the readers in the queue. It is 0 if one of its requests is not a reader, or
-// one of another process, of which that is not known.
-func (p *passage) readersInside() (readers int) {
-	for _, state := range p.engine.Known(func(queue string) bool { return queue == p.about.Queue }) {
-		for _, t := range state.Tickets {
-			other, ok := t.Requester.(*passage)
-			if !ok || !other.about.Reader {
-				return 0
-			}
-			readers++
-		}
-	}
-	return readers
-}
-
 // leave hands the turn over and ends the passage. Only the first call has an effect. outcome
 // is that of a turn that was not taken back.
 func (p *passage) leave(outcome string) {

@@ -11,27 +11,30 @@ import (
 	"strings"
 
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // drawAlgorithm is how the log names what order does.
 const drawAlgorithm = "value = number of the first in the list with this value; of each value, the one with the least SHA-256 of 'seed value number' is drawn; " +
 	"first come the drawn, by SHA-256 of 'seed value', then the others, by SHA-256 of 'seed value number'"
 
-// lot is a line of the list for a draw. The list is in the order of cookies, and the number of
-// a line counts from 1.
+// lot is what a ticket that is registered needs to join its queue later, and its line of the list for
+// the draw. The list is in the order of cookies, and the number of a line counts from 1.
 type lot struct {
+	serializer.Arrival
+	ticket *Ticket
+	chance chance
+
 	cookie string // SHA-256 of the id in the cookie; the cookie's name has the beginning of it
 	value  int    // the number of the first line whose browser shares the chance; its own if none does
 	number int
 	key    string // orders the places
-
-	ticket *Ticket
-	*registration
 }
 
 // draw gives the tickets of a list their places. Those whose cookies are proven take part, and all
 // others stand behind them.
-func (l *Line) draw(queue string, registered map[*Ticket]*registration) {
+func (l *Line) draw(queue string, registered map[*Ticket]*lot) {
 	list, late := listOf(registered)
 	log := l.Report.Logger.With(zap.String("queue", queue))
 	log.Info("opening: the list is complete", zap.Int("number", len(list)), zap.String("sha256", hashOf(list)))
@@ -39,7 +42,7 @@ func (l *Line) draw(queue string, registered map[*Ticket]*registration) {
 	log.Info("opening: drawn", zap.String("seed", seed), zap.String("algorithm", drawAlgorithm))
 	order(list, seed)
 	for _, c := range slices.Concat(list, late) {
-		c.ticket.drawn(l.Rule, c.registration, c.number)
+		c.ticket.drawn(l.Rule, c)
 	}
 	if !log.Core().Enabled(zap.DebugLevel) {
 		return
@@ -50,10 +53,10 @@ func (l *Line) draw(queue string, registered map[*Ticket]*registration) {
 }
 
 // listOf makes the list, and apart from it a list of those whose cookies are not proven.
-func listOf(registered map[*Ticket]*registration) (list, late []*lot) {
-	for t, r := range registered {
+func listOf(registered map[*Ticket]*lot) (list, late []*lot) {
+	for t, c := range registered {
 		sum := sha256.Sum256([]byte(t.id))
-		c := &lot{cookie: hex.EncodeToString(sum[:]), ticket: t, registration: r}
+		c.cookie = hex.EncodeToString(sum[:])
 		if t.proven.Load() {
 			list = append(list, c)
 		} else {
@@ -61,7 +64,7 @@ func listOf(registered map[*Ticket]*registration) (list, late []*lot) {
 		}
 	}
 	slices.SortFunc(list, func(a, b *lot) int { return strings.Compare(a.cookie, b.cookie) })
-	first := make(map[[sha256.Size]byte]int)
+	first := make(map[chance]int)
 	for i, c := range list {
 		c.number = i + 1
 		c.value = cmp.Or(first[c.chance], c.number)

@@ -32,18 +32,12 @@ type Opening struct {
 
 // list is of the browsers that wait for the draw of one queue.
 type list struct {
-	tickets map[*Ticket]*registration
+	tickets map[*Ticket]*lot
 	chances map[chance]int // how many have each
 }
 
 // chance is the hash of whose chance a browser has.
 type chance [sha256.Size]byte
-
-// registration is what a ticket needs to join its queue later.
-type registration struct {
-	serializer.Arrival
-	chance chance
-}
 
 const (
 	leastAsk = 2 * time.Second // between two contacts of a browser that is registered
@@ -144,16 +138,16 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	if !o.closedLocked() {
 		return false, nil
 	}
-	r, all := n.registration(t), o.lists[n.Queue]
+	c, all := n.lotOf(t), o.lists[n.Queue]
 	if all == nil {
-		all = &list{make(map[*Ticket]*registration), make(map[chance]int)}
+		all = &list{make(map[*Ticket]*lot), make(map[chance]int)}
 	}
 	_, waiting := t.engine.Count(n.Queue)
-	if waiting += len(all.tickets); n.MaxWaiting > 0 && waiting >= n.MaxWaiting && !all.makeRoom(r.chance) {
+	if waiting += len(all.tickets); n.MaxWaiting > 0 && waiting >= n.MaxWaiting && !all.makeRoom(c.chance) {
 		return false, &serializer.Refused{Reason: serializer.ReasonFull, Queue: n.Queue, Position: waiting, Err: serializer.ErrFull}
 	}
-	all.tickets[t] = r
-	all.chances[r.chance]++
+	all.tickets[t] = c
+	all.chances[c.chance]++
 	o.lists[n.Queue] = all
 	if o.timer == nil {
 		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
@@ -167,8 +161,8 @@ func (l *list) makeRoom(newcomer chance) bool {
 	if l.chances[newcomer] > 0 || len(l.chances) == len(l.tickets) {
 		return false
 	}
-	for t, r := range l.tickets {
-		if l.chances[r.chance] > 1 {
+	for t, c := range l.tickets {
+		if l.chances[c.chance] > 1 {
 			t.leaveList()
 			l.remove(t)
 			break
@@ -178,28 +172,28 @@ func (l *list) makeRoom(newcomer chance) bool {
 }
 
 func (l *list) remove(t *Ticket) {
-	r := l.tickets[t]
-	if r == nil {
+	c := l.tickets[t]
+	if c == nil {
 		return
 	}
 	delete(l.tickets, t)
-	if l.chances[r.chance]--; l.chances[r.chance] == 0 {
-		delete(l.chances, r.chance)
+	if l.chances[c.chance]--; l.chances[c.chance] == 0 {
+		delete(l.chances, c.chance)
 	}
 }
 
-// registration is what the ticket of a navigation needs later. It has been counted already, so it
-// does not find its queue full. The turns around it will be over.
-func (n *Navigation) registration(t *Ticket) *registration {
-	r := &registration{Arrival: n.Arrival, chance: sha256.Sum256([]byte("of " + n.Chance))}
+// lotOf is the lot of the ticket of a navigation. It has been counted already, so it does not find
+// its queue full. The turns around it will be over.
+func (n *Navigation) lotOf(t *Ticket) *lot {
+	c := &lot{Arrival: n.Arrival, ticket: t, chance: sha256.Sum256([]byte("of " + n.Chance))}
 	if n.Chance == "" {
-		r.chance = sha256.Sum256([]byte(t.id))
+		c.chance = sha256.Sum256([]byte(t.id))
 	}
-	if !r.DropOldest {
-		r.MaxWaiting = 0
+	if !c.DropOldest {
+		c.MaxWaiting = 0
 	}
-	r.Holds, r.Requester, r.Revoke = nil, nil, nil
-	return r
+	c.Holds, c.Requester, c.Revoke = nil, nil, nil
+	return c
 }
 
 // look opens the queues if their moment has come, and looks again soon if it has not.
@@ -285,18 +279,18 @@ func (t *Ticket) awaitOpening(ctx context.Context) bool {
 
 // drawn lets a ticket that is registered join its queue. Its browser may come as late as it was
 // asked to.
-func (t *Ticket) drawn(rule serializer.Rule, r *registration, listed int) {
+func (t *Ticket) drawn(rule serializer.Rule, c *lot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != registered {
 		return
 	}
-	t.rule, r.Rule, t.listed = rule, rule, listed
+	t.rule, c.Rule, t.listed = rule, rule, c.number
 	t.seen = time.Now()
 	if t.due.After(t.seen) {
 		t.seen = t.due
 	}
-	t.joinLocked(context.Background(), r.Arrival)
+	t.joinLocked(context.Background(), c.Arrival)
 	t.scheduleLocked()
 }
 
@@ -316,11 +310,4 @@ func (t *Ticket) leaveListLocked() {
 		t.opening.forget(t)
 		t.engine.Release()
 	}()
-}
-
-// number is the ticket's one in the list for the draw, or 0.
-func (t *Ticket) number() int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.listed
 }

@@ -124,7 +124,7 @@ func TestOpeningDraws(t *testing.T) {
 		}
 		again := placeAgain(t, logs)
 		for i, id := range order {
-			if mine := tickets[id]; i < len(again) && !strings.HasPrefix(again[i], cookieMark(id)) || mine != nil && mine.proven.Load() != (mine.number() > 0) {
+			if mine := tickets[id]; i < len(again) && !strings.HasPrefix(again[i], cookieMark(id)) || mine != nil && mine.proven.Load() != (mine.listed > 0) {
 				q.Errorf("place %d has a cookie that the log does not have there, or no number", i+1)
 			}
 		}
@@ -205,7 +205,7 @@ func TestOpeningMoves(t *testing.T) {
 				if opened := time.Since(begun); opened < want || opened > want+20*time.Millisecond && name != "the second after" {
 					q.Errorf("it has opened after %v; expected %v", opened, want)
 				}
-				if mine.number() != 1 {
+				if mine.listed != 1 {
 					q.Error("the list is lost")
 				}
 				inside.Leave()

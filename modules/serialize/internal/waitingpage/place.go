@@ -77,7 +77,7 @@ func (t *Ticket) Place() Place {
 		t.places().update()
 		if place := t.place.Load(); place != nil {
 			now := *place
-			now.Listed = t.number()
+			now.Listed = t.listed
 			if !now.Paused {
 				now.Wait = t.line.Report.Guess(now.Number, t.line.Capacity, t.engine.Holds(t.about.Queue), time.Since(now.since))
 			}

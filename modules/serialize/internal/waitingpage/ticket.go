@@ -32,11 +32,11 @@ type Ticket struct {
 	decision chan struct{}     // closed when it does not wait any more
 	proven   atomic.Bool       // the browser has sent its cookie back
 	place    Standing
+	listed   int // its number in the list for the draw; 0 if there was none. It is set before the ticket joins its queue
 
 	mu      sync.Mutex // guards the fields below
 	rule    serializer.Rule
 	state   state
-	listed  int           // its number in the list for the draw; 0 if there was none
 	due     time.Time     // when it was asked to come before the opening
 	here    int           // how many requests of the browser are under way; none is absent then
 	seen    time.Time     // when the last one that counts has ended, or the ticket
