@@ -103,8 +103,8 @@ func addRequest(t *serializer.TicketState) {
 		t.Requests, t.LastRequest = browser.Visited()
 		t.Requester = browser.Served()
 	}
-	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
-		t.Revoked = p.context.Revoked().Time
+	if p, ok := t.Requester.(*passage); ok && p.revoked() != nil {
+		t.Revoked = p.revoked().Time
 	}
 	r := t.Requester.Request()
 	for _, text := range r.Texts() {

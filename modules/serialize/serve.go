@@ -469,13 +469,12 @@ func (p *passage) Request() serializer.Request { return p.about.Request() }
 // Prefix is the configured prefix of the request's queue.
 func (p *passage) Prefix() string { return p.handler.Prefix }
 
-// PastHoldTimeout reports whether the turn was taken back by hold_timeout.
-func (p *passage) PastHoldTimeout() bool {
+// revoked is the revocation of the turn, also by a passage that has reentered, or nil.
+func (p *passage) revoked() *turncontext.Revocation {
 	if again := p.again.Load(); again != nil && again.context.Inside() {
-		return again.PastHoldTimeout()
+		return again.revoked()
 	}
-	revoked := p.context.Revoked()
-	return revoked != nil && errors.Is(revoked.Cause, errHoldTimeout)
+	return p.context.Revoked()
 }
 
 // Interface guards

@@ -70,14 +70,11 @@ func parsePath(d *caddyfile.Dispenser) (string, error) {
 	return path, directive.In(d, checkPath(path))
 }
 
-// defaultPath is the directory of lock files if none is configured.
-func defaultPath() string { return filepath.Join(caddy.AppDataDir(), "queues") }
-
 // ExpandPath fills in the placeholders of a lock directory's path. An empty one would name
 // another directory: `{env.NOPE}/q` is not meant to be `/q`.
 func ExpandPath(path string) (string, error) {
 	if path == "" {
-		if path = defaultPath(); !filepath.IsAbs(path) {
+		if path = filepath.Join(caddy.AppDataDir(), "queues"); !filepath.IsAbs(path) {
 			return "", errors.New("path: neither HOME nor XDG_DATA_HOME is set, so there is no default; set path to a directory such as /var/lib/caddy/queues")
 		}
 		return path, nil

@@ -39,7 +39,7 @@ func writeTables(w io.Writer, queues []queueview.Queue, now time.Time) {
 			if t.Alive != nil {
 				alive = map[bool]string{true: "yes", false: "no"}[*t.Alive]
 			}
-			cells := []string{t.Place, t.State + t.Holds + t.Revoked + t.Held, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner, alive}
+			cells := []string{t.Place, t.State + t.Notes, t.Token, t.Wait, t.Hold, t.From, t.About, t.TXID, t.Owner, alive}
 			for i, cell := range cells {
 				cells[i] = command.Printable(cmp.Or(cell, "-"))
 			}

@@ -104,15 +104,13 @@ func Cut(text string, most int) string {
 // Row is a ticket as lists show it to people. What is not known is empty.
 type Row struct {
 	serializer.TicketState
-	Place   string // among those that wait; 1 is the next
-	Wait    string // how long it has waited, or had before it entered
-	Hold    string // how long it has been inside; for one of another process, at most
-	About   string // the method and the address of its request
-	From    string // the client; the peer of the connection may be a proxy
-	TXID    string // the request's name in logs
-	Holds   string // which slot it has, if that is known
-	Revoked string // why its turn should be over, as far as this process knows, and since when
-	Held    string // for how long its turn goes on, though its request has left
+	Place string // among those that wait; 1 is the next
+	Wait  string // how long it has waited, or had before it entered
+	Hold  string // how long it has been inside; for one of another process, at most
+	About string // the method and the address of its request
+	From  string // the client; the peer of the connection may be a proxy
+	TXID  string // the request's name in logs
+	Notes string // its slot, and what is known of the end of its turn
 }
 
 // maxCell is how many characters of a request are shown. All rows of a table are as wide as
@@ -140,19 +138,15 @@ func Rows(now time.Time, tickets []serializer.TicketState) []Row {
 			row.About, row.From, row.TXID = about(r), cmp.Or(r.ClientIP, t.Client), r.TXID
 		}
 		if t.Slot != "" {
-			row.Holds = ", slot " + Cut(t.Slot, maxCell)
+			row.Notes = ", slot " + Cut(t.Slot, maxCell)
 		}
-		if r, ok := t.Requester.(interface{ PastHoldTimeout() bool }); ok && r.PastHoldTimeout() {
-			row.Revoked = ", past hold_timeout"
-		}
-		if !t.Revoked.IsZero() {
-			row.Revoked += ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
-		}
-		if !t.HeldUntil.IsZero() {
-			row.Revoked, row.Held = "", ", held for "+Age(t.HeldUntil.Sub(now))+" more"
-		}
-		if t.Requests > 0 {
-			row.Held = fmt.Sprintf(", a visit (requests: %d), the latest %s ago", t.Requests, Age(now.Sub(t.LastRequest)))
+		switch {
+		case t.Requests > 0:
+			row.Notes += fmt.Sprintf(", a visit (requests: %d), the latest %s ago", t.Requests, Age(now.Sub(t.LastRequest)))
+		case !t.HeldUntil.IsZero():
+			row.Notes += ", held for " + Age(t.HeldUntil.Sub(now)) + " more"
+		case !t.Revoked.IsZero():
+			row.Notes += ", revoked " + Age(now.Sub(t.Revoked)) + " ago"
 		}
 		rows[i] = row
 	}
@@ -170,10 +164,8 @@ func about(r *serializer.Request) string {
 	return method + Cut(r.Host, maxCell-utf8.RuneCountInString(method+path)) + path
 }
 
-// StateText is the ticket's state, since when, its slot, and what is said of the end of its turn.
-func (r Row) StateText() string {
-	return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Holds + r.Revoked + r.Held
-}
+// StateText is the ticket's state, since when, and the notes.
+func (r Row) StateText() string { return r.State + " for " + cmp.Or(r.Hold, r.Wait) + r.Notes }
 
 // Known joins the texts that are not empty.
 func Known(texts ...string) string {

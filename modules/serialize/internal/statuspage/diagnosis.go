@@ -83,7 +83,7 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 		case t.State == serializer.StateWaiting:
 			q.OldestWaiting = max(q.OldestWaiting, now.Sub(t.Since))
 		case t.Entered.IsZero() || !t.HeldUntil.IsZero() || q.level == badTrouble:
-		case t.Revoked != "":
+		case !t.Revoked.IsZero():
 			q.note(badTrouble, "stuck", "A request is "+t.StateText()+": its turn ends when its handlers return. "+queueview.FastCGIText+".")
 		case now.Sub(cmp.Or(t.LastRequest, t.Entered)) >= stuckAfter && q.Waiting > 0:
 			q.note(badTrouble, "stuck", fmt.Sprintf("A request is %s, while %d wait.", t.StateText(), q.Waiting))

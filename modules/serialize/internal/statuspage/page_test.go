@@ -10,12 +10,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// holder is a request of this process.
-type holder struct{ past bool }
-
-func (holder) Request() serializer.Request { return serializer.Request{} }
-func (h holder) PastHoldTimeout() bool     { return h.past }
-
 // Queues that need attention come first, and say why. Bug: the page sorted them by name.
 // Bug: nothing said that a request was inside for longer than hold_timeout, and what was
 // refused, while nobody waited.
@@ -23,11 +17,7 @@ func TestStatusJudges(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(age time.Duration) time.Time { return now.Add(-age) }
 	inside := func(age time.Duration) serializer.TicketState {
-		return serializer.TicketState{State: serializer.StateInside, Since: ago(age), Entered: ago(age), Requester: holder{}}
-	}
-	past := func(t serializer.TicketState) serializer.TicketState {
-		t.Requester = holder{past: true}
-		return t
+		return serializer.TicketState{State: serializer.StateInside, Since: ago(age), Entered: ago(age)}
 	}
 	remote := func(age time.Duration) serializer.TicketState {
 		return serializer.TicketState{State: serializer.StateInside, Since: ago(age)}
@@ -64,18 +54,14 @@ func TestStatusJudges(t *testing.T) {
 		{name: "short waits", tickets: tickets{inside(time.Second), waits(time.Second)}},
 		{name: "stuck", tickets: tickets{inside(20 * time.Minute), waits(time.Minute), waits(time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 20m, while 2 wait."},
-		{name: "past hold_timeout, and nobody waits", tickets: tickets{past(inside(time.Minute))},
-			badge: "stuck", level: badTrouble, says: "inside for 1m, past hold_timeout: its turn ends when its handlers return. PHP"},
-		{name: "revoked by hold_timeout", tickets: tickets{revoked(past(inside(100*time.Second)), 40*time.Second)},
-			badge: "stuck", level: badTrouble, says: "inside for 1m40s, past hold_timeout, revoked 40s ago:"},
-		{name: "held", tickets: tickets{held(past(inside(20*time.Minute)), 4*time.Second), waits(time.Second)}},
+		{name: "revoked, and nobody waits", tickets: tickets{revoked(inside(100*time.Second), 40*time.Second)},
+			badge: "stuck", level: badTrouble, says: "inside for 1m40s, revoked 40s ago: its turn ends when its handlers return. PHP"},
+		{name: "held", tickets: tickets{held(revoked(inside(20*time.Minute), time.Second), 4*time.Second), waits(time.Second)}},
 		{name: "a long visit", tickets: tickets{visit(inside(20*time.Minute), 10*time.Second), waits(time.Second)}},
 		{name: "an idle visit", tickets: tickets{held(visit(inside(20*time.Minute), 4*time.Minute), time.Minute), waits(time.Second)}},
 		// Bug: no visit was called stuck.
 		{name: "a visit whose request hangs", tickets: tickets{visit(inside(20*time.Minute), 2*time.Minute), waits(time.Second)},
 			badge: "stuck", level: badTrouble, says: "inside for 20m, a visit (requests: 9), the latest 2m ago, while 1 wait."},
-		{name: "evicted", tickets: tickets{revoked(inside(time.Minute), 40*time.Second)},
-			badge: "stuck", level: badTrouble, says: "inside for 1m, revoked 40s ago:"},
 		// Bug: a request of another process counted as inside since a minute after it came,
 		// and may have waited until now.
 		{name: "may have waited elsewhere", tickets: tickets{remote(time.Hour), waits(time.Second)}},
@@ -116,7 +102,7 @@ func TestStatusJudges(t *testing.T) {
 		q.Prefix, q.Tickets = prefix, tickets
 		return q
 	}
-	data := New(now, []*Queue{named("a_"), named("b_", waits(5*time.Second)), named("c_", past(inside(time.Hour))), named("d_", waits(time.Second))}, "")
+	data := New(now, []*Queue{named("a_"), named("b_", waits(5*time.Second)), named("c_", revoked(inside(time.Hour), time.Minute)), named("d_", waits(time.Second))}, "")
 	order := ""
 	for _, q := range data.Queues {
 		order += q.Prefix

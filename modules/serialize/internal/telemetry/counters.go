@@ -58,10 +58,10 @@ type Counters struct {
 	Prefix          string
 	Created         time.Time
 	Waiting, Inside atomic.Int64
+	Hold            Estimate
 
 	outcomes             map[string]*outcome // all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
-	hold                 holdEstimate
 	history              history
 }
 

@@ -23,8 +23,8 @@ const (
 // RetryAfter is the header's value for a refused request. ahead is how many tickets the queue has.
 // capacity is how many may be inside; 0 is not known. ages are those of the requests inside, the oldest
 // first. least is how long each hold takes at least. pausedUntil is when the queue's pause ends, or nil.
-func (s *Counters) RetryAfter(ahead, capacity int, ages []time.Duration, least time.Duration, pausedUntil *time.Time, now time.Time) string {
-	wait := float64(ahead+1) / s.hold.pace(capacity, least, ages)
+func (e *Estimate) RetryAfter(ahead, capacity int, ages []time.Duration, least time.Duration, pausedUntil *time.Time, now time.Time) string {
+	wait := float64(ahead+1) / e.pace(capacity, least, ages)
 	wait = min(max(wait, minRetryAfter), maxRetryAfter)
 	switch {
 	case pausedUntil == nil:
@@ -36,14 +36,8 @@ func (s *Counters) RetryAfter(ahead, capacity int, ages []time.Duration, least t
 	return strconv.Itoa(int(math.Ceil(wait)))
 }
 
-// Guess is how many seconds it takes until the waiter of a number enters; 0 is not known.
-// ages are those of the requests inside. still is for how long it has had this number.
-func (s *Counters) Guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
-	return s.hold.guess(number, capacity, ages, still)
-}
-
-// holdEstimate is what holds have been like: moving averages in seconds.
-type holdEstimate struct {
+// Estimate is what holds have been like: moving averages in seconds.
+type Estimate struct {
 	mu             sync.Mutex
 	count          int // of holds, up to holdsAveraged
 	mean, variance float64
@@ -54,7 +48,7 @@ const (
 	holdsKnown    = 5  // fewer do not show how much holds differ
 )
 
-func (e *holdEstimate) add(d time.Duration) {
+func (e *Estimate) add(d time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.count = min(e.count+1, holdsAveraged)
@@ -63,21 +57,21 @@ func (e *holdEstimate) add(d time.Duration) {
 	e.variance = (1 - share) * (e.variance + share*off*off)
 }
 
-func (e *holdEstimate) averages() (count int, mean, variance float64) {
+func (e *Estimate) averages() (count int, mean, variance float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.count, e.mean, e.variance
 }
 
-// guess is how many seconds it takes until the waiter of a number enters. ages are those of
-// the requests inside, the oldest first. If they are fewer than the capacity, requests of
+// Guess is how many seconds it takes until the waiter of a number enters. still is for how long it
+// has had this number. ages are those of the requests inside, the oldest first. If they are fewer than the capacity, requests of
 // other processes are inside, somewhere in their holds.
 //
 // The result is 0 if no good guess is possible. A good guess is right within a third, and
 // nearly always within half, so the wait must be six standard deviations or more. If a hold has
 // taken much longer than usual, nobody knows how long it will take. That of another process
 // shows only by a number that has not changed for as long.
-func (e *holdEstimate) guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
+func (e *Estimate) Guess(number, capacity int, ages []time.Duration, still time.Duration) float64 {
 	count, mean, variance := e.averages()
 	longest := slices.Max(append(ages, still)).Seconds()
 	if capacity == 0 || number == 0 || count < holdsKnown || longest > 1.1*mean+2*math.Sqrt(variance) {
@@ -111,7 +105,7 @@ const unknownHold = time.Second
 // ended, that is the longest of the ages of those inside. A hold that has taken longer
 // already is expected to take as long again. So a unit that is stuck hands over next to
 // nothing.
-func (e *holdEstimate) pace(capacity int, least time.Duration, ages []time.Duration) (turns float64) {
+func (e *Estimate) pace(capacity int, least time.Duration, ages []time.Duration) (turns float64) {
 	count, usual, _ := e.averages()
 	if count == 0 {
 		usual = slices.Max(append(ages, unknownHold)).Seconds()

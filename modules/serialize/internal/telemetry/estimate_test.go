@@ -42,9 +42,10 @@ func TestRetryAfter(t *testing.T) {
 		{"held, nothing known", nil, []time.Duration{s}, 10, false, 10, 60 * s, "66"},
 		{"held, after an eviction", []time.Duration{s}, nil, 1, false, 1, 6 * s, "12"},
 	} {
-		r, now := NewCounters("a_"), time.Now()
+		var r Estimate
+		now := time.Now()
 		for _, hold := range c.ended {
-			r.hold.add(hold)
+			r.add(hold)
 		}
 		if c.readers {
 			c.concurrency = 0
@@ -105,7 +106,7 @@ type asked struct{ guess, wait float64 }
 // clock of its own.
 func simulate(capacity, elsewhere, n int, hold func(i int) float64) (answers []asked) {
 	const waiters = 20
-	var e holdEstimate
+	var e Estimate
 	seconds := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 	type inside struct{ entered, left float64 }
 	var holds []inside // of the present ones, the next to leave first
@@ -127,7 +128,7 @@ func simulate(capacity, elsewhere, n int, hold func(i int) float64) (answers []a
 			}
 			slices.SortFunc(ages, func(a, b time.Duration) int { return int(b - a) })
 			for number := 1; number <= waiters; number++ {
-				guess := e.guess(number, capacity, ages, seconds(asks-moved))
+				guess := e.Guess(number, capacity, ages, seconds(asks-moved))
 				told[entered+number-1] = append(told[entered+number-1], asked{guess, asks})
 			}
 		}

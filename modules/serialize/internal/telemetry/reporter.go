@@ -69,7 +69,7 @@ func (r *Reporter) Waited(q *Request, err error) {
 func (r *Reporter) Absent(came time.Time) {
 	r.Count(string(serializer.ReasonGone))
 	if !came.IsZero() {
-		r.hold.add(time.Since(came))
+		r.Hold.add(time.Since(came))
 	}
 }
 
@@ -88,7 +88,7 @@ func (r *Reporter) Ended(q *Request) {
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
 	if !q.Brief {
-		r.hold.add(held + q.Late)
+		r.Hold.add(held + q.Late)
 	}
 }
 

@@ -93,7 +93,11 @@ func (a *absences) add(queue, client string, part float64) {
 	for _, of := range absentOf(queue, client) {
 		used := a.costs[of]
 		if used == nil {
-			used = &absence{forget: time.AfterFunc(absencesKept, func() { a.forget(of) })}
+			used = &absence{forget: time.AfterFunc(absencesKept, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				delete(a.costs, of)
+			})}
 			if a.costs == nil {
 				a.costs = make(map[absent]*absence)
 			}
@@ -102,13 +106,6 @@ func (a *absences) add(queue, client string, part float64) {
 		used.used = min(used.used+part, 1)
 		used.forget.Reset(absencesKept)
 	}
-}
-
-// forget ends what is known of one, not of the queue as a whole, or the other way round.
-func (a *absences) forget(of absent) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.costs, of)
 }
 
 // end notes that a client has claimed a turn, or came for one that had just been given up:

@@ -79,7 +79,7 @@ func (t *Ticket) Place() Place {
 			now := *place
 			now.Listed = t.listed
 			if !now.Paused {
-				now.Wait = t.line.Report.Guess(now.Number, t.line.Capacity, t.engine.Holds(t.about.Queue), time.Since(now.since))
+				now.Wait = t.line.Report.Hold.Guess(now.Number, t.line.Capacity, t.engine.Holds(t.about.Queue), time.Since(now.since))
 			}
 			return now
 		}

@@ -80,12 +80,6 @@ func (b *Book) Knows(r *http.Request, space, queue string) bool {
 	return len(taken(r)) > 0 && b.find(r, space, queue).id != ""
 }
 
-func (t *Ticket) isVisit() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state == visiting
-}
-
 // beginLocked makes the turn a visit, with a first request that is inside.
 func (t *Ticket) beginLocked(n *Navigation) *Part {
 	now := time.Now()
@@ -118,7 +112,8 @@ func (t *Ticket) partLocked(visits *Visits, revoke func(error)) *Part {
 	if visits == nil {
 		visits = &v.Visits
 	}
-	if v.isPast(visits.Longest) || len(v.parts) == 0 && !t.turn.Reenter() {
+	past := visits.Longest > 0 && time.Since(v.began) >= visits.Longest
+	if past || len(v.parts) == 0 && !t.turn.Reenter() {
 		t.closeLocked()
 		return nil
 	}
@@ -146,11 +141,6 @@ func (t *Ticket) closeLocked() {
 // isInUse reports whether a request is inside by the turn.
 func (v *visit) isInUse() bool {
 	return slices.ContainsFunc(v.parts, func(p *Part) bool { return p.inside })
-}
-
-// isPast reports whether the visit has lasted for as long as it may.
-func (v *visit) isPast(longest time.Duration) bool {
-	return longest > 0 && time.Since(v.began) >= longest
 }
 
 // Enter puts the request inside once its body is here, and returns the turn. The error is a
