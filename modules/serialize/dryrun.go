@@ -35,13 +35,16 @@ func (p *passage) recordDryRun() (outcome string) {
 	return p.handler.report.DryRun(&p.about, rule, readers)
 }
 
-// readersInside counts the readers in the queue. It is 0 if one of its requests is not a reader, or
-// one of another process, of which that is not known.
+// readersInside counts the readers ahead. It is 0 if one of those ahead is no reader, or is of
+// another process, of which that is not known.
 func (p *passage) readersInside() (readers int) {
 	for _, state := range p.engine.Known(func(queue string) bool { return queue == p.about.Queue }) {
 		for _, t := range state.Tickets {
 			other, ok := t.Requester.(*passage)
-			if !ok || !other.about.Reader {
+			switch {
+			case ok && other == p:
+				return readers
+			case !ok || !other.about.Reader:
 				return 0
 			}
 			readers++

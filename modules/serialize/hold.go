@@ -52,8 +52,7 @@ func (p *passage) endTurn() {
 
 func (p *passage) turnEnded() {
 	p.engine.Release()
-	p.about.Brief = p.handler.Visit != nil
-	p.handler.report.Ended(&p.about)
+	p.handler.report.Ended(&p.about, p.handler.Visit != nil)
 }
 
 // reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it

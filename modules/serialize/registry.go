@@ -56,11 +56,8 @@ func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
 // prefixOf returns what is known of a prefix. Its counters are kept for as long as the process runs, so
 // that counters never fall.
 func (r *registry) prefixOf(prefix string) *knownPrefix {
-	s, ok := r.prefixes.Load(prefix)
-	if !ok {
-		parsed, _ := queuename.Parse(prefix)
-		s, _ = r.prefixes.LoadOrStore(prefix, &knownPrefix{telemetry.NewCounters(prefix), parsed})
-	}
+	parsed, _ := queuename.Parse(prefix)
+	s, _ := r.prefixes.LoadOrStore(prefix, &knownPrefix{telemetry.NewCounters(prefix), parsed})
 	return s.(*knownPrefix)
 }
 

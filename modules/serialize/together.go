@@ -75,7 +75,10 @@ func (s *Handler) warn(log *zap.Logger) {
 // one line would be open before the other. It warns of lines that differ in who may be inside together.
 func (s *Handler) checkOtherLines() error {
 	warned := false
-	for _, other := range registered.handlersWhere(s.isBeside) {
+	for _, other := range registered.handlersWhere(s.sharesQueue) {
+		if other.ctx.Done() != s.ctx.Done() { // of another configuration
+			continue
+		}
 		dry := s.DryRun || other.DryRun // a dry run has no visits, and is open
 		for _, texts := range [][3]string{
 			{"slots", s.slotsText(), other.slotsText()}, {"visit", s.Visit.text(), other.Visit.text()},
@@ -95,11 +98,6 @@ func (s *Handler) checkOtherLines() error {
 		}
 	}
 	return nil
-}
-
-// isBeside reports whether another line of the same configuration has the queue.
-func (s *Handler) isBeside(other *Handler) bool {
-	return other.ctx.Done() == s.ctx.Done() && s.sharesQueue(other)
 }
 
 // sharesQueue reports whether another line, perhaps of another configuration, has the queue.

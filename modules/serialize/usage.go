@@ -52,11 +52,10 @@ func (s *knownPrefix) isUsed() bool {
 
 // opens is when the queues of the prefix open, or zero, and how many browsers wait for that.
 func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
-	counted := make(map[string]bool) // spaces
 	for _, h := range s.handlers() {
-		if space := h.line.Space; h.line.Opens.After(now) && !counted[space] {
-			counted[space] = true
-			opens, count = h.line.Opens, count+h.registered(space)
+		if h.line.Opens.After(now) {
+			opens = h.line.Opens
+			count = registered.browsers.Registered(func(_, prefix, _ string) bool { return prefix == s.Prefix })
 		}
 	}
 	return opens, count

@@ -23,11 +23,11 @@ import (
 // Reporter reports what happens to the requests of one handler.
 type Reporter struct {
 	*Counters
-	Logger *zap.Logger
+	throttle.Throttle[serializer.Reason] // of log entries, by kind
+	Logger                               *zap.Logger
 
-	ctx      caddy.Context    // of the configuration
-	events   *caddyevents.App // may be nil
-	throttle throttle.Throttle[serializer.Reason]
+	ctx    caddy.Context    // of the configuration
+	events *caddyevents.App // may be nil
 }
 
 // NewReporter returns the reporter of a handler. Every configuration with an HTTP server
@@ -82,12 +82,13 @@ func (r *Reporter) Entered(q *Request) {
 	}
 }
 
-// Ended reports that a turn has ended, which may be later than its request has left.
-func (r *Reporter) Ended(q *Request) {
+// Ended reports that a turn has ended, which may be later than its request has left. If it was brief,
+// as beside visits, its hold says nothing about others.
+func (r *Reporter) Ended(q *Request, brief bool) {
 	held := time.Since(q.Since)
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
-	if !q.Brief {
+	if !brief {
 		r.Hold.add(held + q.Late)
 	}
 }
@@ -104,7 +105,7 @@ func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 
 // VisitEnded reports that a visit has ended. Its requests have left by themselves.
 func (r *Reporter) VisitEnded(q *Request) {
-	r.Ended(q)
+	r.Ended(q, false)
 	r.logHold(q, zap.DebugLevel, "visit ended", nil)
 }
 
@@ -217,7 +218,7 @@ func (r *Reporter) wouldWait(q *Request) (outcome string) {
 // logSome writes a log entry of a kind, at most once a second. The entry says how many
 // requests it stands for.
 func (r *Reporter) logSome(q *Request, kind serializer.Reason, level zapcore.Level, message string, more ...zap.Field) {
-	r.throttle.Do(kind, func(count int) {
+	r.Do(kind, func(count int) {
 		if c := r.Logger.Check(level, message); c != nil {
 			fields := append([]zap.Field{zap.String("queue", q.Queue)}, more...)
 			c.Write(append(fields, zap.Int("count", count), q.txid())...)
@@ -232,9 +233,6 @@ func bare(err error) zap.Field {
 	}
 	return zap.Error(err)
 }
-
-// Flush writes the log entries that still wait for their second.
-func (r *Reporter) Flush() { r.throttle.Flush() }
 
 // eventRefused is the event of a refused request.
 const eventRefused = "serialize_refused"

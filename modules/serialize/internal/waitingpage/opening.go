@@ -85,14 +85,13 @@ func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	}
 }
 
-// Registered is how many browsers wait for an opening of the queues in a space that a condition
-// holds for.
-func (b *Book) Registered(space string, holds func(queue string) bool) (count int) {
+// Registered is how many browsers wait for an opening of the queues that a condition holds for.
+func (b *Book) Registered(holds func(space, prefix, queue string) bool) (count int) {
 	for key, found := range b.openings.Range {
-		o := found.(*Opening)
+		key, o := key.(openingKey), found.(*Opening)
 		o.mu.Lock()
 		for queue, list := range o.lists {
-			if key.(openingKey).space == space && holds(queue) {
+			if holds(key.space, key.prefix, queue) {
 				count += len(list.tickets)
 			}
 		}

@@ -39,7 +39,7 @@ func (q *queue) registers(o *Opening, chance string, proven bool) *Ticket {
 
 // registered is how many browsers wait for an opening of the queue.
 func (q *queue) registered() int {
-	return q.Registered("", func(queue string) bool { return queue == "a" })
+	return q.Registered(func(_, _, queue string) bool { return queue == "a" })
 }
 
 // line are the ids of the tickets in line, in order.
