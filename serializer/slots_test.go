@@ -92,19 +92,13 @@ func TestSlots(t *testing.T) {
 // of those who come one after another.
 func TestSlotsTakeTurns(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
-		a, failed := slotted(3, "a", "dead", "c"), 0
+		a := slotted(3, "a", "dead", "c")
 		for i := range 300 {
 			turn := enter(t, e, a)
 			if want := []string{"a", "dead", "c"}[i%3]; turn.Slot() != want {
 				t.Fatalf("turn %d has %s; expected %s", i, turn.Slot(), want)
 			}
-			if turn.Slot() == "dead" {
-				failed++
-			}
 			turn.Leave()
-		}
-		if failed != 100 {
-			t.Errorf("%d of 300 failed", failed)
 		}
 		first, second := enter(t, e, a), enter(t, e, a)
 		second.Leave()

@@ -96,26 +96,6 @@ func TestTXIDClock(t *testing.T) {
 	}
 }
 
-func TestTXIDTimeIsTrue(t *testing.T) {
-	for range 100_000 {
-		before := time.Now().Truncate(time.Millisecond)
-		id := NewTXID()
-		after := time.Now()
-		// A reading of both clocks takes time, during which either may be set.
-		if id.Time().Before(before.Add(-time.Millisecond)) || id.Time().After(after.Add(time.Millisecond)) {
-			t.Fatalf("made between %v and %v, it says %v", before, after, id.Time())
-		}
-	}
-}
-
-func TestTXIDBeforeTheEpoch(t *testing.T) {
-	clock := newFakeClock(0)
-	clock.set(time.Unix(-1e9, 0))
-	if id := NewTXIDGenerator(WithClock(clock)).New(); !id.Time().Equal(time.Unix(0, 0)) {
-		t.Errorf("time is %v", id.Time())
-	}
-}
-
 func TestTXIDStampIsExact(t *testing.T) {
 	check := func(nanos uint64) {
 		exact := new(big.Int).SetUint64(nanos)

@@ -92,9 +92,12 @@ func TestUniqueIDClock(t *testing.T) {
 	wantDistinct(t, keys)
 }
 
-func TestUniqueIDBeforeTheEpoch(t *testing.T) {
-	if id := newUniqueIDs(Classic).New(time.Time{}); id.Time().Unix() != 0 {
-		t.Errorf("time is %v", id.Time())
+func TestBeforeTheEpoch(t *testing.T) {
+	clock := newFakeClock(0)
+	clock.set(time.Unix(-1e9, 0))
+	id, txid := newUniqueIDs(Classic).New(time.Time{}), NewTXIDGenerator(WithClock(clock)).New()
+	if id.Time().Unix() != 0 || !txid.Time().Equal(time.Unix(0, 0)) {
+		t.Errorf("times are %v and %v", id.Time(), txid.Time())
 	}
 }
 

@@ -160,25 +160,8 @@ func TestCommitUnknown(t *testing.T) {
 	wait.Until(t, "no ticket is left", func() bool { return tickets() == "0" })
 }
 
-// The server can be reached, but not written to. Arrivals are refused, and the log says why.
-// When it can be written to, all goes on.
-func TestReadOnly(t *testing.T) {
-	t.Parallel()
-	server := testpostgres.Start(t)
-	e := ready(t, server.URL())
-	set := func(on string) {
-		server.Query("orderly", "ALTER SYSTEM SET default_transaction_read_only = "+on)
-		server.Query("orderly", "SELECT pg_reload_conf()")
-	}
-	testlease.EnterSoon(t, e)
-	set("on")
-	testlease.WantRefused(t, e, "read")
-	set("off")
-	testlease.EnterSoon(t, e)
-}
-
 // Without the right to make tables, the error has the SQL. With tables, but without the
-// right to write to them, it names the table.
+// right to write to them, it names the table. Where nobody may write, it says so, until somebody may.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	server := testpostgres.Start(t)
@@ -188,6 +171,14 @@ func TestRights(t *testing.T) {
 	server.Query("orderly", schema)
 	testlease.WantRefused(t, e, "permission denied for table")
 	server.Query("orderly", "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO app")
+	testlease.EnterSoon(t, e)
+	readOnly := func(is string) {
+		server.Query("orderly", "ALTER SYSTEM SET default_transaction_read_only = "+is)
+		server.Query("orderly", "SELECT pg_reload_conf()")
+	}
+	readOnly("on")
+	testlease.WantRefused(t, e, "read")
+	readOnly("off")
 	testlease.EnterSoon(t, e)
 }
 

@@ -27,7 +27,6 @@ func TestWrongStores(t *testing.T) {
 	}{
 		{"numbers shrink", "numbers", func(s *wrongStore) { s.right.db.number = func(last uint64) uint64 { return 1<<40 - last } }},
 		{"a batch is turned round", "numbers", func(s *wrongStore) { s.DoAppend = s.appendReversed }},
-		{"an own ticket joins before smaller ones are reported", "joined is published", func(s *wrongStore) { s.Events.OnAppeared = s.appearLate }},
 		{"an own ticket joins before it is published", "joined is published", func(s *wrongStore) { s.Events.OnAppeared = s.appearOncePublished }},
 		{"own tickets appear as remote ones", "numbers", func(s *wrongStore) { s.Events.OnJoined = s.joinAndAppear }},
 		{"tickets appear twice", "tickets of others", func(s *wrongStore) { s.Events.OnAppeared = s.appearTwice }},

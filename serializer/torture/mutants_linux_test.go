@@ -1,8 +1,6 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -26,7 +24,6 @@ func init() {
 		"silent":   silent,
 		"leaky":    leaky,
 		"evictor":  evictor,
-		"patient":  patient,
 		"sharing":  sharing,
 	} {
 		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
@@ -100,18 +97,6 @@ func evictor(_ *process, m *testmutant.Store) {
 			time.AfterFunc(time.Millisecond, func() { m.Events.Evict(t.Queue, t.Number) })
 		}
 		return joined(t)
-	}
-}
-
-// patient waits until tickets can be numbered, perhaps for their own callers.
-func patient(_ *process, m *testmutant.Store) {
-	once := m.DoAppend
-	m.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
-		err := once(ctx, tickets)
-		for errors.Is(err, serializer.ErrNotNow) && sleep(ctx, 2*time.Millisecond) {
-			err = once(ctx, tickets)
-		}
-		return err
 	}
 }
 

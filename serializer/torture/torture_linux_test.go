@@ -84,7 +84,6 @@ func TestWrongStoresAreFound(t *testing.T) {
 		{"leaky", "pause", []string{intrusion, "not every process knows"}, nil},
 		{"silent", "none", []string{inVain}, nil},
 		{"evictor", "none", []string{evictedUnasked}, nil},
-		{"patient", "replace", []string{inVain}, nil},
 	} {
 		t.Run(test.store+" "+test.faults, func(t *testing.T) {
 			t.Parallel()
