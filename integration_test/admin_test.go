@@ -53,72 +53,68 @@ func (c *caddy) path(prefix string) string {
 // sent it. Bug: the commands read the shell's temporary directory, not the server's, and knew
 // nothing of queues without a directory. Now they ask the server.
 func TestAdminShowsQueues(t *testing.T) {
-	eachEngine(t, func(t *testing.T, engine string) {
-		c := start(t, setup{servers: "trusted_proxies static 127.0.0.1/8",
-			site: "unique_ids\nlog\nuri replace /shop /\n" + behindQueue("prefix a_\nconcurrency 2\nengine "+engine)})
-		idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":2,"inside":0,"waiting":0,"tickets":[]}]`, c.dir)
-		if text := c.Ask("/serialize/queues"); strings.TrimSpace(text) != idle {
-			t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
+	t.Parallel()
+	c := start(t, setup{servers: "trusted_proxies static 127.0.0.1/8",
+		site: "unique_ids\nlog\nuri replace /shop /\n" + behindQueue("prefix a_\nconcurrency 2")})
+	idle := fmt.Sprintf(`[{"path":%q,"prefix":"a_","limit":2,"inside":0,"waiting":0,"tickets":[]}]`, c.dir)
+	if text := c.Ask("/serialize/queues"); strings.TrimSpace(text) != idle {
+		t.Fatalf("with nobody there the queues are %s; expected %s", text, idle)
+	}
+	methods := []string{"GET", "POST", "PUT"}
+	for i, method := range methods {
+		testcaddy.Send(t, method, fmt.Sprintf("%s/shop/%d?name=%d&password=secret&gate", c.url, i, i), "", "X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))
+		c.awaitQueue("a_", min(i+1, 2), max(i-1, 0))
+	}
+	list, q := c.Ask("/serialize/queues"), c.queue("a_")
+	if q.Path != c.dir || q.Limit != 2 || strings.Contains(list, "secret") {
+		t.Errorf("the list is %s; expected a limit of 2 and no query string", list)
+	}
+	var txids []string
+	for i, method := range methods {
+		ticket, inside := q.Tickets[i], i < 2
+		if ticket.Request == nil || ticket.Token == "" || ticket.Since.IsZero() || ticket.Arrived.IsZero() || ticket.Entered.IsZero() == inside ||
+			(ticket.State == serializer.StateInside) != inside || !strings.Contains(ticket.Owner, fmt.Sprint("pid ", c.PID)) {
+			t.Fatalf("ticket %d is %+v", i, ticket)
 		}
-		methods := []string{"GET", "POST", "PUT"}
-		for i, method := range methods {
-			testcaddy.Send(t, method, fmt.Sprintf("%s/shop/%d?name=%d&password=secret&gate", c.url, i, i), "", "X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))
-			c.awaitQueue("a_", min(i+1, 2), max(i-1, 0))
+		r := *ticket.Request
+		txids = append(txids, r.TXID)
+		r.TXID = ""
+		want := serializer.Request{Method: method, Host: c.host(), Path: fmt.Sprintf("/shop/%d", i), ClientIP: fmt.Sprintf("203.0.113.%d", i)}
+		if r != want || !strings.HasPrefix(ticket.Client, "127.0.0.1:") {
+			t.Errorf("ticket %d of %s is for %+v; expected %+v", i, ticket.Client, r, want)
 		}
-		list, q := c.Ask("/serialize/queues"), c.queue("a_")
-		if q.Path != c.dir || q.Limit != 2 || strings.Contains(list, "secret") {
-			t.Errorf("the list is %s; expected a limit of 2 and no query string", list)
+	}
+	var same serializer.QueueState
+	decodeInto(t, c.Ask(c.path("a_")), &same)
+	if same.Prefix != q.Prefix || len(same.Tickets) != 3 {
+		t.Errorf("the queue alone is %+v; expected %+v", same, q)
+	}
+	config := filepath.Join(t.TempDir(), "Caddyfile")
+	testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
+	printed, _, _ := testcaddy.Output(t, "serialize", "queues", "--json", "--config", config)
+	var listed []serializer.QueueState
+	decodeInto(t, printed, &listed)
+	if len(listed) != 1 || len(listed[0].Tickets) != len(q.Tickets) {
+		t.Fatalf("the command prints %s", printed)
+	}
+	for i, ticket := range listed[0].Tickets {
+		if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || *ticket.Request != *q.Tickets[i].Request || ticket.Alive == nil || !*ticket.Alive {
+			t.Errorf("the command prints the ticket %+v; the list has %+v", ticket, q.Tickets[i])
 		}
-		var txids []string
-		for i, method := range methods {
-			ticket, inside := q.Tickets[i], i < 2
-			if ticket.Request == nil || ticket.Token == "" || ticket.Since.IsZero() || ticket.Arrived.IsZero() || ticket.Entered.IsZero() == inside ||
-				(ticket.State == serializer.StateInside) != inside || !strings.Contains(ticket.Owner, fmt.Sprint("pid ", c.PID)) {
-				t.Fatalf("ticket %d is %+v", i, ticket)
-			}
-			r := *ticket.Request
-			txids = append(txids, r.TXID)
-			r.TXID = ""
-			want := serializer.Request{Method: method, Host: c.host(), Path: fmt.Sprintf("/shop/%d", i), ClientIP: fmt.Sprintf("203.0.113.%d", i)}
-			if r != want || !strings.HasPrefix(ticket.Client, "127.0.0.1:") {
-				t.Errorf("ticket %d of %s is for %+v; expected %+v", i, ticket.Client, r, want)
-			}
+	}
+	if table := c.wantCommand(0, "inside 2 of 2, waiting 1", "queues"); strings.Contains(table, "secret") {
+		t.Errorf("the table has a query string:\n%s", table)
+	}
+	for i := range methods {
+		c.Open(fmt.Sprint(i))
+	}
+	// The txid was made for the list, and then is the request's.
+	logged := fmt.Sprint(c.awaitEntries("handled request", 3))
+	for i, txid := range txids {
+		if txid == "" || !strings.Contains(logged, "txid:"+txid) {
+			t.Errorf("ticket %d has txid %q; the access log has %s", i, txid, logged)
 		}
-		var same serializer.QueueState
-		decodeInto(t, c.Ask(c.path("a_")), &same)
-		if same.Prefix != q.Prefix || len(same.Tickets) != 3 {
-			t.Errorf("the queue alone is %+v; expected %+v", same, q)
-		}
-		config := filepath.Join(t.TempDir(), "Caddyfile")
-		testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
-		printed, _, _ := testcaddy.Output(t, "serialize", "queues", "--json", "--config", config)
-		var listed []serializer.QueueState
-		decodeInto(t, printed, &listed)
-		if len(listed) != 1 || len(listed[0].Tickets) != len(q.Tickets) {
-			t.Fatalf("the command prints %s", printed)
-		}
-		for i, ticket := range listed[0].Tickets {
-			if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || *ticket.Request != *q.Tickets[i].Request || ticket.Alive == nil || !*ticket.Alive {
-				t.Errorf("the command prints the ticket %+v; the list has %+v", ticket, q.Tickets[i])
-			}
-		}
-		table := c.wantCommand(0, "inside 2 of 2, waiting 1", "queues")
-		for _, want := range []string{"WAIT", "HOLD", "REQUEST", "\n-      inside ", "\n1      waiting", "POST " + c.host() + "/shop/1"} {
-			if !strings.Contains(table, want) || strings.Contains(table, "secret") {
-				t.Errorf("the table should have %q, and no query string:\n%s", want, table)
-			}
-		}
-		for i := range methods {
-			c.Open(fmt.Sprint(i))
-		}
-		// The txid was made for the list, and then is the request's.
-		logged := fmt.Sprint(c.awaitEntries("handled request", 3))
-		for i, txid := range txids {
-			if txid == "" || !strings.Contains(logged, "txid:"+txid) {
-				t.Errorf("ticket %d has txid %q; the access log has %s", i, txid, logged)
-			}
-		}
-	})
+	}
 }
 
 // Invalid requests are refused, with a hint on what to do.
@@ -170,41 +166,40 @@ func TestAdminRefusesNonsense(t *testing.T) {
 
 // Tickets are evicted by the API and by the command, which asks before one that is inside.
 func TestEvict(t *testing.T) {
-	eachEngine(t, func(t *testing.T, engine string) {
-		c := start(t, setup{site: behindQueue("prefix a_\nengine "+engine) + "\nhandle_errors {\nrespond {http.serialize.reason}\n}"})
-		holder := c.holder(t)
-		var waiters []<-chan testcaddy.Answer
-		for i := range 3 {
-			waiters = append(waiters, c.getting(fmt.Sprintf("/?name=%d", i)))
-			c.awaitQueue("a_", 1, i+1)
+	t.Parallel()
+	c := start(t, setup{site: behindQueue("prefix a_") + "\nhandle_errors {\nrespond {http.serialize.reason}\n}"})
+	holder := c.holder(t)
+	var waiters []<-chan testcaddy.Answer
+	for i := range 3 {
+		waiters = append(waiters, c.getting(fmt.Sprintf("/?name=%d", i)))
+		c.awaitQueue("a_", 1, i+1)
+	}
+	var evicted serializer.TicketState
+	tickets := c.queue("a_").Tickets
+	decodeInto(t, c.API("DELETE", c.path("a_")+"/"+tickets[1].Token, "").Want(t, http.StatusOK).Text, &evicted)
+	if evicted.Token != tickets[1].Token || evicted.State != serializer.StateWaiting {
+		t.Errorf("evicted is %+v", evicted)
+	}
+	c.wantEvict(0, "its request is refused", tickets[2].Token)
+	for _, waiter := range waiters[:2] {
+		if a := (<-waiter).Want(t, http.StatusServiceUnavailable); a.Text != "evicted" {
+			t.Errorf("the answer is %q", a.Text)
 		}
-		var evicted serializer.TicketState
-		tickets := c.queue("a_").Tickets
-		decodeInto(t, c.API("DELETE", c.path("a_")+"/"+tickets[1].Token, "").Want(t, http.StatusOK).Text, &evicted)
-		if evicted.Token != tickets[1].Token || evicted.State != serializer.StateWaiting {
-			t.Errorf("evicted is %+v", evicted)
-		}
-		c.wantEvict(0, "its request is refused", tickets[2].Token)
-		for _, waiter := range waiters[:2] {
-			if a := (<-waiter).Want(t, http.StatusServiceUnavailable); a.Text != "evicted" {
-				t.Errorf("the answer is %q", a.Text)
-			}
-		}
-		c.wantEvict(3, "--force", tickets[0].Token) // nobody confirms
-		c.wantEvict(2, "no ticket 17 in queue a_; caddy serialize queues lists", "17")
-		c.wantEvict(2, "no ticket 17 in queue "+c.dir+"/a_", "17", "--path", c.dir)
-		c.wantEvict(1, "number of a ticket", "x")
-		c.WantOrder("holder")
-		// Bug: the command did not ask a script.
-		yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)
-		yes.Stdin = strings.NewReader("y\n")
-		if out, errs, code := testcaddy.OutputOf(t, yes); code != 0 || !strings.Contains(errs, "Evict it?") || !strings.Contains(out, "has returned") {
-			t.Errorf("exit code %d: %s%s", code, out, errs)
-		}
-		c.wantServed(waiters[2])
-		(<-holder).Want(t, http.StatusGatewayTimeout)
-		c.WantOrder("holder", "2")
-		c.awaitQueue("a_", 0, 0)
-		c.awaitTickets(0)
-	})
+	}
+	c.wantEvict(3, "--force", tickets[0].Token) // nobody confirms
+	c.wantEvict(2, "no ticket 17 in queue a_; caddy serialize queues lists", "17")
+	c.wantEvict(2, "no ticket 17 in queue "+c.dir+"/a_", "17", "--path", c.dir)
+	c.wantEvict(1, "number of a ticket", "x")
+	c.WantOrder("holder")
+	// Bug: the command did not ask a script.
+	yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)
+	yes.Stdin = strings.NewReader("y\n")
+	if out, errs, code := testcaddy.OutputOf(t, yes); code != 0 || !strings.Contains(errs, "Evict it?") || !strings.Contains(out, "has returned") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	c.wantServed(waiters[2])
+	(<-holder).Want(t, http.StatusGatewayTimeout)
+	c.WantOrder("holder", "2")
+	c.awaitQueue("a_", 0, 0)
+	c.awaitTickets(0)
 }

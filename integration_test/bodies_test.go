@@ -176,33 +176,31 @@ func TestRefusedAfterBody(t *testing.T) {
 // that announces too much is not asked to send it, and the log names the option.
 func TestExpectContinue(t *testing.T) {
 	t.Parallel()
-	eachEngine(t, func(t *testing.T, engine string) {
-		c := startQueue(t, "queue_length 1\nengine "+engine)
-		client := newClient(t, "1.1")
-		client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * wait.Patience
-		for _, size := range []int{100, 1 << 20} {
-			name := fmt.Sprint("size", size)
-			do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect", "100-continue").Want(t, http.StatusOK)
-			if got := len(c.Hit(name).Body); got != size {
-				t.Errorf("the upstream got %d bytes, want %d", got, size)
-			}
+	c := startQueue(t, "queue_length 1")
+	client := newClient(t, "1.1")
+	client.Transport.(*http.Transport).ExpectContinueTimeout = 2 * wait.Patience
+	for _, size := range []int{100, 1 << 20} {
+		name := fmt.Sprint("size", size)
+		do(client, "PUT", c.url+"/?name="+name, strings.Repeat("x", size), "Expect", "100-continue").Want(t, http.StatusOK)
+		if got := len(c.Hit(name).Body); got != size {
+			t.Errorf("the upstream got %d bytes, want %d", got, size)
 		}
-		if got := answerOf(t, c.dial(head("full", 1<<30, "Expect: 100-continue\r\n"))); got != http.StatusRequestEntityTooLarge {
-			t.Errorf("answered %d, want 413", got)
-		}
-		c.awaitEntry("a line that names the option", func(e entry) bool { return strings.Contains(e.Text("msg"), "buffer off") })
-		holder, waiter := c.holder(t), c.getting("/?name=waiter")
-		c.awaitQueue("serializer_", 1, 1)
-		if got := answerOf(t, c.dial(head("full", 10, "Expect: 100-continue\r\n"))); got != http.StatusServiceUnavailable {
-			t.Errorf("answered %d, want 503", got)
-		}
-		if got := lastAnswerOf(t, c.dial(head("full", 1<<20)+strings.Repeat("x", 100<<10))); got != http.StatusServiceUnavailable {
-			t.Errorf("answered %d, want 503", got)
-		}
-		c.release(holder)
-		c.wantServed(waiter)
-		c.WantNever("full")
-	})
+	}
+	if got := answerOf(t, c.dial(head("full", 1<<30, "Expect: 100-continue\r\n"))); got != http.StatusRequestEntityTooLarge {
+		t.Errorf("answered %d, want 413", got)
+	}
+	c.awaitEntry("a line that names the option", func(e entry) bool { return strings.Contains(e.Text("msg"), "buffer off") })
+	holder, waiter := c.holder(t), c.getting("/?name=waiter")
+	c.awaitQueue("serializer_", 1, 1)
+	if got := answerOf(t, c.dial(head("full", 10, "Expect: 100-continue\r\n"))); got != http.StatusServiceUnavailable {
+		t.Errorf("answered %d, want 503", got)
+	}
+	if got := lastAnswerOf(t, c.dial(head("full", 1<<20)+strings.Repeat("x", 100<<10))); got != http.StatusServiceUnavailable {
+		t.Errorf("answered %d, want 503", got)
+	}
+	c.release(holder)
+	c.wantServed(waiter)
+	c.WantNever("full")
 }
 
 // A client that is refused while it still sends its body can read the answer. Bug: the connection

@@ -4,7 +4,6 @@ package integration_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -39,12 +38,9 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `error_response text/plain two words`, `error_response: found 3 values; expected a MIME type and a body`},
 		{"serialize", `error_response json busy`, `error_response: "json" is not a MIME type; expected one such as application/json`},
 		{"serialize", `hold_at_least 0`, `hold_at_least 0s: expected a duration of 1ms or more, such as 60s`},
-		{"serialize", `hold_at_least -6s`, `hold_at_least -6s: expected a duration of 1ms or more, such as 60s`},
 		{"serialize", `hold_at_least 366d`, `hold_at_least 8784h0m0s: expected a duration of 8760h0m0s or less, such as 15s`},
 		{"serialize", `hold_at_least six`, `hold_at_least "six": expected a duration of 1ms or more with a unit, such as 60s or 5m`},
 		{"serialize", "hold_at_least 6s\nshared_methods GET", `hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other`},
-		{"serialize", `hold_timeout -5m`, `hold_timeout -5m0s: expected a duration of 0s or more, such as 60s`},
-		{"serialize", `hold_timeout 7`, `hold_timeout "7": expected a duration of 0s or more with a unit, such as 60s or 5m`},
 		{"serialize", `keepalive 10ms`, `keepalive 10ms: expected a duration of 1s or more, such as 60s`},
 		{"serialize", `keepalive always 15s`, `keepalive: unexpected "15s" after "always"; expected an interval such as 15s, or always, or both`},
 		{"serialize", "keepalive\nbuffer off", "keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`"},
@@ -73,8 +69,6 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"", `serialize shop_ now`, `serialize: unexpected argument "now"; expected a block`},
 		{"", `serialize shop_ @api`, `serialize: unexpected argument "@api"; expected a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
 		{"", `serialize shop_/{host}`, `serialize: unexpected argument "shop_/{http.request.host}"; expected off, a prefix without / and *, or a block; a matcher begins with /, is * alone or begins with @, and stands first, after the directive`},
-		{"", `serialize a00007`, `prefix "a00007": it must not end in four zeros and a digit, for that is how timestamps start`},
-		{"", `serialize ""`, `prefix: expected a text; leave prefix out for serializer_`},
 		{"serialize off", `timeout 10s`, `serialize off: unexpected "timeout"; a location that is not serialized has no options`},
 		{"serialize_status /queues", `controls http://queues.example/`, `controls http://queues.example/: expected names of hosts, such as status.example.com`},
 		{"serialize_status /queues", `controls off`, `controls off: expected names of hosts, such as status.example.com`},
@@ -82,8 +76,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `que_len 10`, `serialize: unknown subdirective "que_len"; expected one of path, prefix, skip_methods, timeout, queue_length, when_full, error_code, error_response, concurrency, slots, shared_methods, hold_timeout, hold_at_least, on_disconnect, buffer, response_buffer, waiting_page, visit, keepalive, dry_run, engine`},
 		{"serialize", `slots`, `slots: found 0 names; expected 1 to 64 distinct names, such as addresses of servers`},
 		{"serialize", `slots a ""`, `slots: name 2 is empty; expected 1 to 64 distinct names, such as addresses of servers`},
-		{"serialize", `slots a b a`, `slots: "a" is there twice; expected 1 to 64 distinct names, such as addresses of servers`},
-		{"serialize", "slots" + numbers(65), `slots: found 65 names; expected 1 to 64 distinct names, such as addresses of servers`},
+		{"serialize", "slots" + strings.Repeat(" a", 65), `slots: found 65 names; expected 1 to 64 distinct names, such as addresses of servers`},
 		{"serialize", "concurrency 2\nslots a b", `slots: expected no concurrency beside it; as many are inside as there are slots, and each has one`},
 		{"serialize", "slots a b\nshared_methods GET", `slots: expected no shared_methods beside it; as many are inside as there are slots, and each has one`},
 		{"serialize", "slots a b\nskip_methods GET", `slots: expected no skip_methods beside it; as many are inside as there are slots, and each has one`},
@@ -92,7 +85,6 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `skip_methods GET /a`, `skip_methods: "/A" is not a request method; expected names such as GET, separated by spaces or commas`},
 		{"serialize", `hold_timeout`, `hold_timeout: no value; expected a duration of 0s or more with a unit, such as 60s or 5m`},
 		{"serialize", `timeout`, `timeout: found 0 values; expected a duration such as 60s, and perhaps a text with a placeholder, such as {http.request.header.X-Request-Timeout}`},
-		{"serialize", `timeout 5m 10 s`, `timeout: found 3 values; expected a duration such as 60s, and perhaps a text with a placeholder, such as {http.request.header.X-Request-Timeout}`},
 		{"serialize", `timeout {header.X-Timeout} 5m`, `timeout "{http.request.header.X-Timeout}": expected a duration of 0s or more with a unit, such as 60s or 5m`},
 		{"serialize", `timeout 5m ""`, `timeout: the text is empty; expected a text with a placeholder, such as {http.request.header.X-Request-Timeout}`},
 		{"serialize", `timeout 5m X-Request-Timeout`, `timeout_from "X-Request-Timeout": expected a text with a placeholder, such as {http.request.header.X-Request-Timeout}`},
@@ -102,7 +94,6 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"unique_ids", `shards 100000000000`, `shards 100000000000: expected a whole number from 1 to 1000000`},
 		{"unique_ids", `trust "X Request Id"`, `trust "X Request Id": expected the name of a request header field, such as X-Request-Id`},
 		{"unique_ids", `header`, `header: found 0 values; expected the name of a header field, such as X-Request-Id, and perhaps a kind of ID`},
-		{"unique_ids", `header X-Request-Id txid twice`, `header: found 3 values; expected the name of a header field, such as X-Request-Id, and perhaps a kind of ID`},
 		{"unique_ids", `header "X Request Id"`, `header "X Request Id": expected the name of a header field for an ID, such as X-Request-Id`},
 		{"unique_ids", `header content-length`, `header "content-length": expected the name of a header field for an ID, such as X-Request-Id`},
 		{"unique_ids", `header X-Request-Id uuid`, `header X-Request-Id "uuid": expected one of the kinds txid, unique_id, sharded_id, call_number, uuid_v7, trace_id, traceparent`},
@@ -130,14 +121,6 @@ func TestCaddyfileErrors(t *testing.T) {
 			t.Errorf("%s\nis adapted to\n%s\nwant the error\n%s", text, got, test.says)
 		}
 	}
-}
-
-// numbers are the first so many, each after a space.
-func numbers(n int) (text string) {
-	for i := range n {
-		text += fmt.Sprint(" ", i)
-	}
-	return text
 }
 
 // Each file in caddyfile_adapt is a Caddyfile, ten dashes, and the JSON that it

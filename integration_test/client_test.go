@@ -108,11 +108,6 @@ func (c *caddy) waiter(name string, tickets int) <-chan testcaddy.Answer {
 	return answer
 }
 
-// send makes a request with a method in the background.
-func (c *caddy) send(method, query string) <-chan testcaddy.Answer {
-	return inBackground(func() testcaddy.Answer { return do(newClient(c.t, "1.1"), method, c.url+"/?"+query, "") })
-}
-
 // wantServed waits for answers, all of which must be good.
 func (c *caddy) wantServed(answers ...<-chan testcaddy.Answer) {
 	c.t.Helper()

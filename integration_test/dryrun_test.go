@@ -54,51 +54,21 @@ func TestDryRun(t *testing.T) {
 	page := one.get("/queues", "Accept", "text/html").Want(t, http.StatusOK).Text
 	for _, text := range []string{">dry run<", "Dry run: nobody waits. 1 requests would have waited, 1 not."} {
 		if !strings.Contains(page, text) {
-			t.Errorf("the page has no %q", text)
+			t.Errorf("the page has no %q:\n%s", text, page)
 		}
 	}
-
-	// Log entries are throttled.
-	one.getting("/?name=holder&gate")
-	one.AwaitEntry("holder")
-	for range 50 {
-		one.get("/").Want(t, http.StatusOK)
-	}
-	if n := len(one.Log.Entries("dry run: would have waited")); n > 25 {
-		t.Errorf("%d log entries for 50 requests", n)
-	}
 }
 
-// With concurrency and readers, a dry run counts by the same rules as a queue.
-func TestDryRunRules(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct{ name, options, methods, wait string }{ // how many would have waited
-		{"readers", "shared_methods GET", "GET GET GET", "0"},                                 //nolint:dupword // requests
-		{"two readers at once", "shared_methods GET\nconcurrency 2", "GET GET GET", "1"},      //nolint:dupword // requests
-		{"a writer behind readers", "shared_methods GET\nconcurrency 4", "GET GET POST", "1"}, //nolint:dupword // requests
-		{"a reader behind a writer", "shared_methods GET", "GET POST GET", "2"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{global: "metrics", site: dry(test.options)})
-			var answers []<-chan testcaddy.Answer
-			for i, method := range strings.Fields(test.methods) {
-				answers = append(answers, c.send(method, fmt.Sprint("gate&name=", i)))
-				c.AwaitEntry(fmt.Sprint(i))
-			}
-			c.OpenAll()
-			c.wantServed(answers...)
-			c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, test.wait)
-		})
-	}
-}
-
-// Bug: a dry run waited for a real request, or for the end of a pause, and was refused.
+// Bug: a dry run waited for a real request, or for the end of a pause, and was refused. With concurrency and
+// readers, it counts by the same rules as a queue.
 func TestDryRunBesideQueue(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{global: "metrics", site: `
 		handle /real {
 			` + serialized + `
+		}
+		handle /shared {
+			` + dry("prefix shared_\nshared_methods GET\nconcurrency 2") + `
 		}
 		handle {
 			` + dry("timeout 1h") + `
@@ -112,6 +82,19 @@ func TestDryRunBesideQueue(t *testing.T) {
 	c.get("/?name=paused").Want(t, http.StatusOK)
 	c.wantMetric(`requests_total{outcome="would_wait",`+defaultQueue+`}`, "2")
 	c.awaitTickets(0)
+	for _, together := range [][]string{{"GET", "GET", "GET", "POST"}, {"POST", "GET"}} { // two would enter, and one
+		var answers []<-chan testcaddy.Answer
+		for i, method := range together {
+			name := fmt.Sprintf("%s%d%d", method, len(together), i)
+			answers = append(answers, testcaddy.Send(t, method, c.url+"/shared?gate&name="+name, ""))
+			c.AwaitEntry(name)
+		}
+		c.OpenAll()
+		c.wantServed(answers...)
+		c.awaitTickets(0)
+	}
+	c.wantMetric(`requests_total{outcome="would_enter",queue="shared_"}`, "3")
+	c.wantMetric(`requests_total{outcome="would_wait",queue="shared_"}`, "3")
 }
 
 // A dry run must not take a site down: if the storage fails, requests pass.
@@ -134,12 +117,6 @@ func TestDryRunWithoutStorage(t *testing.T) {
 // keeps the body nor the answer. Bug: a dry run read the body before it let the request
 // continue, and both waited for each other.
 func TestDialogue(t *testing.T) {
-	for _, options := range []string{"dry_run", "buffer off\nresponse_buffer 0"} {
-		t.Run(options, func(t *testing.T) { wantDialogue(t, options) })
-	}
-}
-
-func wantDialogue(t *testing.T, options string) {
 	t.Parallel()
 	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -149,22 +126,24 @@ func wantDialogue(t *testing.T, options string) {
 			_ = control.Flush()
 		}
 	}))
-	c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\n" + options + "\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
-	body, client := io.Pipe()
-	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
-	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, "POST", c.url, body)
-	check(t, err)
-	answer, err := http.DefaultTransport.RoundTrip(request)
-	check(t, err)
-	defer answer.Body.Close()
-	lines := bufio.NewReader(answer.Body)
-	for _, word := range []string{"one", "two"} {
-		_, err := io.WriteString(client, word+"\n")
+	for _, options := range []string{"dry_run", "buffer off\nresponse_buffer 0"} {
+		c := start(t, setup{servers: "enable_full_duplex", site: "serialize {\npath {$DIR}\n" + options + "\n}\nreverse_proxy " + upstream + " {\nflush_interval -1\n}"})
+		body, client := io.Pipe()
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+		t.Cleanup(cancel)
+		request, err := http.NewRequestWithContext(ctx, "POST", c.url, body)
 		check(t, err)
-		if line, err := lines.ReadString('\n'); err != nil || line != word+"\n" {
-			t.Errorf("the answer to %q is %q, error %v", word, line, err)
+		answer, err := http.DefaultTransport.RoundTrip(request)
+		check(t, err)
+		t.Cleanup(func() { _ = answer.Body.Close() })
+		lines := bufio.NewReader(answer.Body)
+		for _, word := range []string{"one", "two"} {
+			_, err := io.WriteString(client, word+"\n")
+			check(t, err)
+			if line, err := lines.ReadString('\n'); err != nil || line != word+"\n" {
+				t.Errorf("the answer to %q is %q, error %v", word, line, err)
+			}
 		}
+		check(t, client.Close())
 	}
-	check(t, client.Close())
 }

@@ -192,11 +192,11 @@ const notEncoded = `data: encoding ""`
 // wait gets the upstream's own answer. Timeouts of the server do not count.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	for _, timeouts := range []string{"", "timeouts {\nwrite 2s\n}", "timeouts {\nwrite 2s\nwrite_idle 1m\n}"} {
-		c := keepAlive(t, "", setup{tls: true, servers: timeouts})
-		other := keepAlive(t, "", setup{dir: c.dir}) // whose server has no timeouts
+	other := keepAlive(t, "", setup{}) // whose server has no timeouts
+	for i, timeouts := range []string{"", "timeouts {\nwrite 2s\n}", "timeouts {\nwrite 2s\nwrite_idle 1m\n}"} {
+		c := keepAlive(t, "", setup{tls: true, dir: other.dir, servers: timeouts})
 		allVersions(t, func(t *testing.T, client *http.Client) {
-			queue := queueOf(t)
+			queue := fmt.Sprint(queueOf(t), i)
 			e := other.stream(t, newClient(t, "1.1"), "/?q="+queue, "Accept-Encoding", "gzip")
 			if e.Header.Get("X-Upstream") == "" || e.Header.Get("Content-Encoding") != "gzip" || e.Header.Get("Cache-Control") != "" {
 				t.Errorf("without a wait, the head is %v", e.Header)

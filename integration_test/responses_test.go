@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -66,26 +65,16 @@ func TestSlowReaderHoldsNobodyUp(t *testing.T) {
 // Such a client still gets everything, even if Caddy stops in the meantime.
 func TestSlowReaderGetsEverything(t *testing.T) {
 	t.Parallel()
-	for _, stops := range []bool{false, true} {
-		t.Run(fmt.Sprintf("stops %t", stops), func(t *testing.T) {
-			t.Parallel()
-			c := pageSite(t, "", setup{global: "grace_period 1m"})
-			conn := dialSlowly(t, c)
-			c.wantMetric(left, "1")
-			if stops {
-				c.Signal(syscall.SIGTERM)
-				c.awaitStopping()
-			}
-			text, err := io.ReadAll(conn)
-			check(t, err)
-			_, page, _ := bytes.Cut(text, []byte("\r\n\r\n"))
-			if string(page) != strings.Repeat("0123456789", pageSize/10) {
-				t.Errorf("got %d bytes of %d", len(page), pageSize)
-			}
-			if !stops {
-				c.wantNoneInFlight()
-			}
-		})
+	c := pageSite(t, "", setup{global: "grace_period 1m"})
+	conn := dialSlowly(t, c)
+	c.wantMetric(left, "1")
+	c.Signal(syscall.SIGTERM)
+	c.awaitStopping()
+	text, err := io.ReadAll(conn)
+	check(t, err)
+	_, page, _ := bytes.Cut(text, []byte("\r\n\r\n"))
+	if string(page) != strings.Repeat("0123456789", pageSize/10) {
+		t.Errorf("got %d bytes of %d", len(page), pageSize)
 	}
 }
 
@@ -104,8 +93,8 @@ func dialSlowly(t *testing.T, c *caddy) net.Conn {
 	return conn
 }
 
-// A client that hangs up while its response is drained is forgotten. A client that reads
-// nothing is cut off by the write timeout, as without a queue.
+// A client that hangs up while its response is drained is forgotten. TestTimeoutsHoldAfterWaiting shows
+// that the write timeout holds then.
 func TestSlowReaderGivesUp(t *testing.T) {
 	t.Parallel()
 	allVersions(t, func(t *testing.T, client *http.Client) {
@@ -115,16 +104,6 @@ func TestSlowReaderGivesUp(t *testing.T) {
 		c.wantMetric(left, "1")
 		check(t, resp.Body.Close())
 		c.wantNoneInFlight()
-	})
-	t.Run("write timeout", func(t *testing.T) {
-		t.Parallel()
-		c := pageSite(t, "", setup{servers: "timeouts {\nwrite 2s\n}"})
-		conn := dialSlowly(t, c)
-		c.wantMetric(left, "1")
-		c.wantNoneInFlight()
-		if text, err := io.ReadAll(conn); err == nil && len(text) > pageSize {
-			t.Error("the client got everything")
-		}
 	})
 }
 
@@ -213,41 +192,28 @@ func TestResponsesThroughOtherHandlers(t *testing.T) {
 	})
 }
 
-// A second proxy reads the body that the first one still sends, while the client uploads
-// it. Bug: two readers of one body damaged it.
+// A second proxy reads the body that the first one still sends. Bug: two readers of one body damaged it.
+// Bug of this test: the body was larger than the buffer, so no proxy got it.
 func TestSecondProxyDuringUpload(t *testing.T) {
 	t.Parallel()
-	quick := newEdgeUpstream(t)
-	c := start(t, setup{env: map[string]string{"QUICK": quick.addr}, site: `
-		serialize {
-			path {$DIR}
-			buffer 1KiB 1KiB
-		}
-		reverse_proxy {$QUICK} {
-			@bad status 503
-			handle_response @bad {
-				reverse_proxy {$UPSTREAM}
-			}
-		}`})
-	var all sync.WaitGroup
+	quick, body := newEdgeUpstream(t), strings.Repeat("0123456789", 30_000)
+	c := start(t, setup{env: map[string]string{"QUICK": quick.addr}, site: "serialize {\npath {$DIR}\nbuffer 1KiB 1MiB\n}\n" +
+		"reverse_proxy {$QUICK} {\n@bad status 503\nhandle_response @bad {\nreverse_proxy {$UPSTREAM}\n}\n}"})
 	for i := range 8 {
-		all.Go(func() {
-			name := fmt.Sprint("upload", i)
-			quick.expect(name, []edgeStep{{Do: "fail", Unread: true}})
-			conn := c.dial(head(name, 300<<10, "X-Request: "+name+"\r\n"))
-			for range 30 {
-				if _, err := conn.Write(bytes.Repeat([]byte("x"), 10<<10)); err != nil {
-					break // the request was given up
-				}
-				time.Sleep(time.Millisecond)
-			}
-			_, _ = io.CopyN(io.Discard, conn, 1) // an answer, or the end
-		})
+		name := fmt.Sprint("upload", i)
+		quick.expect(name, []edgeStep{{Do: "fail", Unread: true}})
+		r := do(newClient(t, "1.1"), "POST", c.url+"/?name="+name, body, "X-Request", name)
+		// As without a queue, what the first one has read is gone.
+		if r.Err != nil || r.StatusCode != http.StatusBadGateway && (r.StatusCode != http.StatusOK || c.Hit(name).Body != body) {
+			t.Errorf("answered %v", r)
+		}
 	}
-	all.Wait()
+	if hits := len(quick.take()); hits != 8 {
+		t.Errorf("the first upstream had %d requests", hits)
+	}
 	c.awaitTickets(0)
 	c.WantAlone()
-	c.get("/?name=after").Want(t, http.StatusOK)
+	do(newClient(t, "1.1"), "POST", c.url+"/?name=after", body).Want(t, http.StatusOK)
 }
 
 // planned answers as the seed in its query says: it writes, flushes and gives a status at

@@ -38,38 +38,36 @@ func slotsOf(q serializer.QueueState) (slots []string) {
 // queues in which the slots are kept.
 func TestSlots(t *testing.T) {
 	t.Parallel()
-	eachEngine(t, func(t *testing.T, engine string) {
-		c := start(t, setup{global: "debug\nmetrics", env: map[string]string{"SLOT": "two"},
-			site: slottedSite("one {env.SLOT}", "timeout 10m\nengine "+engine)})
-		first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
-		slots := []string{c.slotOf("first"), c.slotOf("second")}
-		third := c.getting("/?name=third&gate")
-		q := c.awaitQueue("gpu_", 2, 1)
-		if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"one", "two"}) {
-			t.Errorf("inside with %q", slots)
-		}
-		if got := slices.Sorted(slices.Values(slotsOf(q))); !slices.Equal(got, []string{"", "one", "two"}) || q.Limit != 2 {
-			t.Errorf("listed with %q, limit %d", got, q.Limit)
-		}
-		c.wantStatus("slot one", "slot two")
-		c.wantCommand(0, "inside, slot two", "queues")
-		c.Open("first")
-		c.wantServed(first)
-		if got := c.slotOf("third"); got != slots[0] {
-			t.Errorf("the next has %s; %s was free", got, slots[0])
-		}
-		if len(c.queues()) != 1 {
-			t.Errorf("listed are %+v", c.queues())
-		}
-		c.OpenAll()
-		c.wantServed(second, third)
-		if e := c.awaitEntryOf("entered"); e.Text("slot") == "" {
-			t.Errorf("the log says %v", e)
-		}
-		if text := c.Ask("/metrics") + c.Ask("/serialize/queues") + c.Log.String(); strings.Contains(text, "%=") {
-			t.Errorf("a slot's queue is in\n%s", text)
-		}
-	})
+	c := start(t, setup{global: "debug\nmetrics", env: map[string]string{"SLOT": "two"},
+		site: slottedSite("one {env.SLOT}", "timeout 10m")})
+	first, second := c.getting("/?name=first&gate"), c.getting("/?name=second&gate")
+	slots := []string{c.slotOf("first"), c.slotOf("second")}
+	third := c.getting("/?name=third&gate")
+	q := c.awaitQueue("gpu_", 2, 1)
+	if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"one", "two"}) {
+		t.Errorf("inside with %q", slots)
+	}
+	if got := slices.Sorted(slices.Values(slotsOf(q))); !slices.Equal(got, []string{"", "one", "two"}) || q.Limit != 2 {
+		t.Errorf("listed with %q, limit %d", got, q.Limit)
+	}
+	c.wantStatus("slot one", "slot two")
+	c.wantCommand(0, "inside, slot two", "queues")
+	c.Open("first")
+	c.wantServed(first)
+	if got := c.slotOf("third"); got != slots[0] {
+		t.Errorf("the next has %s; %s was free", got, slots[0])
+	}
+	if len(c.queues()) != 1 {
+		t.Errorf("listed are %+v", c.queues())
+	}
+	c.OpenAll()
+	c.wantServed(second, third)
+	if e := c.awaitEntryOf("entered"); e.Text("slot") == "" {
+		t.Errorf("the log says %v", e)
+	}
+	if text := c.Ask("/metrics") + c.Ask("/serialize/queues") + c.Log.String(); strings.Contains(text, "%=") {
+		t.Errorf("a slot's queue is in\n%s", text)
+	}
 }
 
 // A slot that a reload takes away is given to nobody, not even to those who wait already.
@@ -115,28 +113,4 @@ func TestSlotOfTheTurn(t *testing.T) {
 		t.Errorf("answered %v", a)
 	}
 	c.awaitTickets(0)
-}
-
-// Slots that make no sense are refused when the configuration is loaded.
-func TestSlotsThatAreRefused(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{env: map[string]string{"ONE": "same", "TWO": "same"}})
-	line := func(slots string) string { return "serialize {\npath {$DIR}\nprefix gpu_\n" + slots + "\n}\n" }
-	for _, test := range []struct{ site, says string }{
-		{line("slots {env.ONE} {env.TWO}"), `slots: \"same\" is there twice; expected 1 to 64 distinct names`},
-		{line("slots {env.NO_SUCH}"), `slots \"{env.NO_SUCH}\"`},
-		{line("slots {host}"), `slots \"{http.request.host}\"`},
-		{line("slots a b") + "route /x {\n" + line("slots a c") + "\n}", "slots: two lines of queue"},
-		{line("slots a b") + "route /x {\n" + line("concurrency 2") + "\n}", "has no slots"},
-		{line("slots a b") + "route /x {\n" + line("dry_run") + "\n}", "has no slots"},
-	} {
-		if err := c.reload(setup{site: test.site}); err == nil || !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s\nis loaded with\n%v\nexpected %s", test.site, err, test.says)
-		}
-	}
-	check(t, c.reload(setup{site: line("slots a b") + "route /x {\n" + line("slots b a") + "\n}"}))
-	if warned := c.Log.All(func(e entry) bool { return strings.Contains(e.Text("msg"), "two lines of one queue differ") }); len(warned) > 0 {
-		t.Errorf("the log warns: %v", warned)
-	}
-	wait.Until(t, "nothing is left of what was refused", func() bool { return len(lockFiles(t, c.dir)) == 0 })
 }

@@ -105,28 +105,26 @@ func TestWebSocket(t *testing.T) {
 		t.Run(onDisconnect, func(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{env: map[string]string{"UPSTREAM": echo}, site: behindQueue("on_disconnect " + onDisconnect)})
-			for range 2 {
-				conn := c.dial(upgrade)
-				reader := bufio.NewReader(conn)
-				resp, err := http.ReadResponse(reader, nil)
-				check(t, err)
-				if resp.StatusCode != http.StatusSwitchingProtocols {
-					t.Fatalf("answered %s", resp.Status)
-				}
-				for i := range 3 {
-					want := fmt.Sprintf("frame %d\n", i)
-					_, err := io.WriteString(conn, want)
-					check(t, err)
-					if got, err := reader.ReadString('\n'); got != want {
-						t.Fatalf("got %q, %v, want %q", got, err, want)
-					}
-				}
-				if len(lockFiles(t, c.dir)) != 1 {
-					t.Error("the request is not inside")
-				}
-				check(t, conn.Close())
-				c.awaitTickets(0)
+			conn := c.dial(upgrade)
+			reader := bufio.NewReader(conn)
+			resp, err := http.ReadResponse(reader, nil)
+			check(t, err)
+			if resp.StatusCode != http.StatusSwitchingProtocols {
+				t.Fatalf("answered %s", resp.Status)
 			}
+			for i := range 3 {
+				want := fmt.Sprintf("frame %d\n", i)
+				_, err := io.WriteString(conn, want)
+				check(t, err)
+				if got, err := reader.ReadString('\n'); got != want {
+					t.Fatalf("got %q, %v, want %q", got, err, want)
+				}
+			}
+			if len(lockFiles(t, c.dir)) != 1 {
+				t.Error("the request is not inside")
+			}
+			check(t, conn.Close())
+			c.awaitTickets(0)
 		})
 	}
 }

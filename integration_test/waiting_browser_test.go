@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -33,7 +34,7 @@ func served(name string) string {
 func TestWaitingInBrowser(t *testing.T) {
 	t.Parallel()
 	c, leave := busySite(t, "after 200ms\nhold 15s", "")
-	two := c.send("POST", "name=two&gate")
+	two := testcaddy.Send(t, "POST", c.url+"/?name=two&gate", "")
 	c.awaitTickets(2)
 	b := openPage(t)
 	b.goTo(c.url + "/mine?a=b#c")
@@ -51,7 +52,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	time.Sleep(16 * time.Second)
 	b.until("window.same === true")
 	c.awaitTickets(2)
-	behind := c.send("POST", "name=behind") // which gets the turn if the browser does not come for it
+	behind := testcaddy.Send(t, "POST", c.url+"/?name=behind", "") // which gets the turn if the browser does not come for it
 	c.awaitTickets(3)
 	c.Open("two")
 	c.wantServed(two)

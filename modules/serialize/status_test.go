@@ -1,13 +1,16 @@
 package serialize
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
@@ -34,6 +37,33 @@ func statusData(t *testing.T, filter string) *statuspage.Data {
 	t.Helper()
 	now := time.Now()
 	return statuspage.New(now, statusQueues(t.Context(), now), filter)
+}
+
+// The page loads nothing, and shows whatever a name contains as text.
+func TestStatusAnswers(t *testing.T) {
+	configure(t, share(t, "test:answers", inMemory("/answers")), "<!--<script>alert(1)")
+	for _, method := range []string{"GET", "HEAD", "POST"} {
+		w := httptest.NewRecorder()
+		err := new(Status).ServeHTTP(w, httptest.NewRequest(method, "/status", http.NoBody), nil)
+		page, mime := w.Body.String(), w.Header().Get("Content-Type")
+		if failed, _ := errors.AsType[caddyhttp.HandlerError](err); method == "POST" {
+			if failed.StatusCode != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+				t.Errorf("POST: %v, %v", err, w.Header())
+			}
+			continue
+		}
+		if err != nil || mime != "text/html; charset=utf-8" || (method == "HEAD") != (page == "") {
+			t.Errorf("%s: %s, %d bytes, %v", method, mime, len(page), err)
+		}
+		if method == "GET" && (strings.Contains(page, "<script>alert") || !strings.Contains(page, "alert(1)")) {
+			t.Error("a name got into the page as markup")
+		}
+		for _, outside := range []string{"src=", "@import", "url(", "http://", "https://"} {
+			if strings.Contains(strings.ReplaceAll(page, "http://www.w3.org/2000/svg", ""), outside) {
+				t.Errorf("the page has %q; it must load nothing", outside)
+			}
+		}
+	}
 }
 
 // A page of very many queues stays small, and says what it leaves out.

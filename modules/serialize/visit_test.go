@@ -273,10 +273,13 @@ func TestVisitsAreSmall(t *testing.T) {
 	}
 }
 
-// A load refuses what is no opening or does not go with visits, and lines of one queue that differ in these.
-func TestVisitsAndOpeningsAreRefused(t *testing.T) {
+// A load refuses what is no opening or no slot, or does not go with visits, and lines of one queue that
+// differ in these.
+func TestLinesAreRefused(t *testing.T) {
 	page := func(opens string) string { return `"waiting_page": {` + opens + `}, ` }
 	const opens, visit, same = `"opens": "2026-11-27T10:00:00Z"`, `"visit": {"idle": "5m", "longest": "30m"}, `, `"prefix": "first_", `
+	const slotted = `"prefix": "slotted_", `
+	t.Setenv("SLOT", "same")
 	for settings, says := range map[string]string{
 		page(`"opens": "tomorrow"`):                                       `opens "tomorrow": expected a moment as in RFC 3339`,
 		page(`"opens_by": "{http.vars.client_ip}"`):                       "opens_by: expected opens, too",
@@ -298,15 +301,23 @@ func TestVisitsAndOpeningsAreRefused(t *testing.T) {
 		same + visit + page(opens+`, "opens_by": "{u}"`):                  `opens: two lines of queue "first_" differ`,
 		`"prefix": "first_of_all_", "dry_run": true, ` + visit + page(""): "",
 		same + `"dry_run": true, `:                                        "",
+		`"slots": ["{env.SLOT}", "{env.SLOT}"], `:                         `slots: "same" is there twice; expected 1 to 64 distinct names`,
+		`"slots": ["{env.NO_SUCH}"], `:                                    `slots "{env.NO_SUCH}"`,
+		`"slots": ["{http.request.host}"], `:                              `slots "{http.request.host}"`,
+		slotted + `"slots": ["b", "a"], `:                                 "",
+		slotted + `"slots": ["a", "c"], `:                                 `slots: two lines of queue "slotted_" differ`,
+		slotted + `"concurrency": 2, `:                                    "has no slots",
+		slotted + `"dry_run": true, `:                                     "has no slots",
 	} {
 		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-		first, s, rest := new(Handler), new(Handler), `"engine": {"engine": "memory"}}`
+		first, second, s, rest := new(Handler), new(Handler), new(Handler), `"engine": {"engine": "memory"}}`
 		err := errors.Join(json.Unmarshal([]byte("{"+same+visit+page(opens)+rest), first), first.Provision(ctx),
+			json.Unmarshal([]byte("{"+slotted+`"slots": ["a", "b"], `+rest), second), second.Provision(ctx),
 			json.Unmarshal([]byte("{"+settings+rest), s), s.Provision(ctx))
 		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
 			t.Errorf("%s: %v; expected %s", settings, err, says)
 		}
-		_, _ = s.Cleanup(), first.Cleanup()
+		_, _, _ = s.Cleanup(), second.Cleanup(), first.Cleanup()
 		cancel()
 	}
 }
