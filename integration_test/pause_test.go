@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -178,42 +177,6 @@ func TestPauseOfPrefix(t *testing.T) {
 	for _, name := range []string{"user_{query.user}_", prefix} { // it would pause nobody
 		c.order(name, "pause").Want(t, http.StatusNotFound)
 	}
-}
-
-// A pause applies to other processes and to those that start later, even if all processes
-// are killed, with requests inside and waiting. At its end, its file is gone.
-func TestPauseOutlivesProcesses(t *testing.T) {
-	t.Parallel()
-	one := start(t, setup{site: pausedSite("file", "a_")})
-	two := one.another()
-	holder, first := two.holder(t), two.getting("/?name=first")
-	two.awaitQueue("a_", 1, 1)
-	one.pause("a_", "1h")
-	end := *one.queue("a_").PausedUntil
-	one.Kill()
-	two.awaitPause("a_")
-	two.release(holder)
-	two.awaitQueue("a_", 0, 1)
-	two.Kill()
-	<-first
-
-	three := one.another()
-	second := three.getting("/?name=second")
-	if q := three.awaitQueue("a_", 0, 1); q.PausedUntil == nil || !q.PausedUntil.Equal(end) {
-		t.Errorf("paused until %v; want %v", q.PausedUntil, end)
-	}
-	three.WantOrder("holder")
-	three.pause("a_", "2s")
-	end = *three.queue("a_").PausedUntil
-	three.wantServed(second)
-	if early := time.Until(end); early > 0 {
-		t.Errorf("somebody entered %v before the end of the pause", early)
-	}
-	three.WantOrder("holder", "second")
-	wait.Until(t, "the file of the pause is gone", func() bool {
-		files, _ := filepath.Glob(filepath.Join(three.dir, ".orderly-[pi]*"))
-		return len(files) == 0
-	})
 }
 
 // Through any process of a directory, pause --wait for all queues whose names begin alike

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,6 +113,27 @@ func TestLogHandlerCallsEngine(t *testing.T) {
 	case <-time.After(wait.Patience):
 		t.Fatal("the engine is blocked")
 	}
+}
+
+// A pause applies to processes that start later, even if all that knew of it have ended, one of them with
+// a request inside. At its end, its file is gone.
+func TestPauseOutlivesProcesses(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, killed := open(t, dir), helper{Dir: dir, Queue: "a_"}.inside(t)
+	must(t, first.Pause(t.Context(), "a_", time.Now().Add(time.Hour)))
+	killed.Signal(syscall.SIGKILL)
+	must(t, first.Close())
+	second := open(t, dir)
+	waiter := joined(t, second, "a_")
+	stillWaits(t, waiter, "the queue is paused")
+	end := time.Now().Add(time.Second)
+	must(t, second.Pause(t.Context(), "a_", end))
+	waiter.Wait(t).Leave()
+	if early := time.Until(end); early > 0 {
+		t.Errorf("somebody entered %v before the end of the pause", early)
+	}
+	wait.Until(t, "the file of the pause is gone", func() bool { return len(filesWith(t, dir, name.Pauses)) == 0 })
 }
 
 // A pause that ended while no process was running pauses nobody, and is removed. A file
