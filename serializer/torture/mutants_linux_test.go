@@ -1,11 +1,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,10 +23,16 @@ import (
 
 func init() {
 	for name, mutate := range map[string]func(*process, *testmutant.Store){
+		"late":     late,
+		"aging":    aging,
 		"gullible": gullible,
 		"silent":   silent,
+		"blurred":  blurred,
+		"deaf":     deaf,
+		"asleep":   asleep,
 		"leaky":    leaky,
 		"evictor":  evictor,
+		"patient":  patient,
 		"sharing":  sharing,
 	} {
 		openers[name] = func(p *process) (serializer.Store, error) { return p.openMutant(mutate) }
@@ -38,6 +47,40 @@ func (p *process) openMutant(mutate func(*process, *testmutant.Store)) (serializ
 		return nil, err
 	}
 	return testmutant.New(s, func(m *testmutant.Store) { mutate(p, m) }), nil
+}
+
+// late reports what other processes do a moment later, so that its own tickets are
+// reported before smaller ones. That is what happens without the guard.
+func late(_ *process, m *testmutant.Store) {
+	var mu sync.Mutex
+	var queued []func()
+	later := func(tell func(*serializer.Ticket)) func(*serializer.Ticket) {
+		return func(t *serializer.Ticket) {
+			mu.Lock()
+			defer mu.Unlock()
+			if queued = append(queued, func() { tell(t) }); len(queued) > 1 {
+				return
+			}
+			time.AfterFunc(time.Millisecond, func() {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, tell := range queued {
+					tell()
+				}
+				queued = nil
+			})
+		}
+	}
+	m.Events.OnAppeared, m.Events.OnVanished = later(m.Events.OnAppeared), later(m.Events.OnVanished)
+}
+
+// aging takes the tickets of other processes for abandoned after a while.
+func aging(_ *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
+		appeared(t)
+		time.AfterFunc(300*time.Millisecond, func() { m.Events.OnVanished(t) })
+	}
 }
 
 // gullible takes every lock file that disappears for one that its owner has removed.
@@ -68,12 +111,41 @@ func silent(_ *process, m *testmutant.Store) {
 	}
 }
 
+// blurred takes the tickets of other processes for those of readers.
+func blurred(_ *process, m *testmutant.Store) {
+	appeared := m.Events.OnAppeared
+	m.Events.OnAppeared = func(t *serializer.Ticket) {
+		t.Rule = serializer.Rule{Shared: true}
+		appeared(t)
+	}
+}
+
 // sharing does not report who has which slot.
 func sharing(_ *process, m *testmutant.Store) {
 	appeared := m.Events.OnAppeared
 	m.Events.OnAppeared = func(t *serializer.Ticket) {
 		if !strings.HasPrefix(t.Queue, "%=") {
 			appeared(t)
+		}
+	}
+}
+
+// deaf does not report pauses.
+func deaf(_ *process, m *testmutant.Store) {
+	paused := m.Events.OnPaused
+	m.Events.OnPaused = func(name string, until time.Time) {
+		if until.IsZero() {
+			paused(name, until)
+		}
+	}
+}
+
+// asleep does not report that pauses have ended.
+func asleep(_ *process, m *testmutant.Store) {
+	paused := m.Events.OnPaused
+	m.Events.OnPaused = func(name string, until time.Time) {
+		if !until.IsZero() {
+			paused(name, until)
 		}
 	}
 }
@@ -97,6 +169,18 @@ func evictor(_ *process, m *testmutant.Store) {
 			time.AfterFunc(time.Millisecond, func() { m.Events.Evict(t.Queue, t.Number) })
 		}
 		return joined(t)
+	}
+}
+
+// patient waits until tickets can be numbered, perhaps for their own callers.
+func patient(_ *process, m *testmutant.Store) {
+	once := m.DoAppend
+	m.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
+		err := once(ctx, tickets)
+		for errors.Is(err, serializer.ErrNotNow) && sleep(ctx, 2*time.Millisecond) {
+			err = once(ctx, tickets)
+		}
+		return err
 	}
 }
 

@@ -77,13 +77,19 @@ func TestWrongStoresAreFound(t *testing.T) {
 		found         []string // one of these
 		adjust        func(*config)
 	}{
+		{"late", "none", []string{overlap, inversion}, nil},
+		{"aging", "stop", []string{overlap, inversion}, nil},
 		{"gullible", "files,stop", []string{overlap, inversion}, nil},
+		{"blurred", "none", []string{overlap, inversion}, nil},
 		{"sharing", "none", []string{overlap}, nil},
 		{"stayer", "replace,reload", []string{overlap, inversion}, nil},
 		{"forgetful", "clock,killany", []string{inversion}, alone},
 		{"leaky", "pause", []string{intrusion, "not every process knows"}, nil},
+		{"deaf", "pause", []string{"not every process knows"}, nil},
+		{"asleep", "pause", []string{inVain}, nil},
 		{"silent", "none", []string{inVain}, nil},
 		{"evictor", "none", []string{evictedUnasked}, nil},
+		{"patient", "replace", []string{inVain}, nil},
 	} {
 		t.Run(test.store+" "+test.faults, func(t *testing.T) {
 			t.Parallel()
