@@ -160,7 +160,6 @@ func BenchmarkAbilities(b *testing.B) {
 		{"unique_ids", "unique_ids"},
 		{"unique_ids,header", "unique_ids {\n header X-Request-Id\n}"},
 		{"once,no_key", "once {\n key {http.request.header.Other}\n scope none\n methods GET\n}"},
-		{"once,first", "once {\n key {http.request.uuid}\n scope none\n methods GET\n}"},
 		{"once,repetition", "once {\n scope none\n methods GET\n}"},
 	} {
 		c.addLines(of.ability, of.lines)

@@ -23,7 +23,7 @@ import (
 )
 
 // open opens a handler outside of Caddy, with records in files.
-func open(t *testing.T, h *Handler) {
+func open(t testing.TB, h *Handler, module engines.Module) {
 	t.Helper()
 	h.Scope, h.Path, h.log, h.throttle = scopeNone, t.TempDir(), zap.NewNop(), new(throttle.Throttle[string])
 	if err := h.fillIn(); err != nil {
@@ -31,17 +31,17 @@ func open(t *testing.T, h *Handler) {
 	}
 	h.records = &records{storage: &certmagic.FileStorage{Path: t.TempDir()}, log: h.log}
 	var err error
-	if h.engine, err = engines.Open(engines.Memory{}, h.Path, slog.New(slog.DiscardHandler)); err != nil {
+	if h.engine, err = engines.Open(module, h.Path, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.engine.Release)
 }
 
-// send sends a request with the key k. Bug: one whose method was written in lower case, which some
+// send sends a request with a key. Bug: one whose method was written in lower case, which some
 // upstreams take, passed.
-func send(ctx context.Context, h *Handler, body io.Reader, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
+func send(ctx context.Context, h *Handler, key string, body io.Reader, next caddyhttp.HandlerFunc) (*httptest.ResponseRecorder, error) {
 	r, w := httptest.NewRequestWithContext(ctx, "post", "/", body), httptest.NewRecorder()
-	r.Header.Set("Idempotency-Key", "k")
+	r.Header.Set("Idempotency-Key", key)
 	r.Header.Set("Accept-Encoding", "gzip")
 	repl := caddyhttp.NewTestReplacer(r)
 	ctx = context.WithValue(ctx, caddyhttp.OriginalRequestCtxKey, *r)
@@ -59,7 +59,7 @@ func TestKeep(t *testing.T) {
 	}{{nil, 200}, {errors.New("broken"), 409}} {
 		synctest.Test(t, func(t *testing.T) { // from midnight on
 			h := &Handler{Keep: new(caddy.Duration(time.Hour)), Timeout: new(caddy.Duration(day))}
-			open(t, h)
+			open(t, h, engines.Memory{})
 			effects := 0
 			next := func(w http.ResponseWriter, _ *http.Request) error {
 				effects++
@@ -68,15 +68,15 @@ func TestKeep(t *testing.T) {
 				return c.err
 			}
 			time.Sleep(23 * time.Hour)
-			go send(t.Context(), h, http.NoBody, next)
+			go send(t.Context(), h, "k", http.NoBody, next)
 			for _, after := range []time.Duration{time.Minute, time.Hour - time.Minute} { // while it runs, and just before keep has passed
 				time.Sleep(after)
-				if w, err := send(t.Context(), h, http.NoBody, next); w.Code != c.want || err != nil || effects != 1 {
+				if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != c.want || err != nil || effects != 1 {
 					t.Errorf("a repetition: %d, %v; %d effects", w.Code, err, effects)
 				}
 			}
 			time.Sleep(2 * time.Minute)
-			if _, _ = send(t.Context(), h, http.NoBody, next); effects != 2 {
+			if _, _ = send(t.Context(), h, "k", http.NoBody, next); effects != 2 {
 				t.Errorf("%d effects when keep has passed", effects)
 			}
 		})
@@ -88,10 +88,10 @@ func TestKeep(t *testing.T) {
 func TestBodyOutlivesClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &Handler{Buffer: new(directive.Size(10))}
-		open(t, h)
+		open(t, h, engines.Memory{})
 		ctx, hangUp := context.WithCancel(t.Context())
 		var got []byte
-		_, err := send(ctx, h, strings.NewReader(strings.Repeat("x", 1000)), func(_ http.ResponseWriter, r *http.Request) (err error) {
+		_, err := send(ctx, h, "k", strings.NewReader(strings.Repeat("x", 1000)), func(_ http.ResponseWriter, r *http.Request) (err error) {
 			hangUp()
 			synctest.Wait()
 			if r.Header.Get("Accept-Encoding") != "" {
@@ -119,19 +119,19 @@ func (s slow) Store(ctx context.Context, key string, value []byte) error {
 func TestLinesInTwoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := new(Handler), new(Handler)
-		open(t, before)
-		open(t, after)
+		open(t, before, engines.Memory{})
+		open(t, after, engines.Memory{})
 		before.records.storage = slow{before.records.storage}
 		after.records = before.records
 		effects := 0
 		next := func(http.ResponseWriter, *http.Request) error { effects++; return nil }
-		go send(t.Context(), before, http.NoBody, next)
+		go send(t.Context(), before, "k", http.NoBody, next)
 		synctest.Wait()
-		w, err := send(t.Context(), after, http.NoBody, next)
+		w, err := send(t.Context(), after, "k", http.NoBody, next)
 		if time.Sleep(time.Minute); w.Code != http.StatusServiceUnavailable || err != nil || effects != 1 {
 			t.Errorf("in the other line: %d, %v; %d effects", w.Code, err, effects)
 		}
-		if w, err = send(t.Context(), after, http.NoBody, next); w.Code != http.StatusOK || err != nil || effects != 1 {
+		if w, err = send(t.Context(), after, "k", http.NoBody, next); w.Code != http.StatusOK || err != nil || effects != 1 {
 			t.Errorf("afterwards: %d, %v; %d effects", w.Code, err, effects)
 		}
 	})
