@@ -26,12 +26,13 @@ import (
 // So its memory is not used again.
 type Body struct {
 	complete
-	io.Closer                  // of the client's body
-	part      io.LimitedReader // of it that is being read
-	size      int64
+	client io.Closer        // the client's body
+	part   io.LimitedReader // of it that is being read
+	size   int64
 
 	mu       sync.Mutex // guards what follows, of which what was read is gone
 	read     int64      // how many bytes
+	isCut    bool       // the rest cannot be read
 	memory   bytes.Buffer
 	file     *os.File // nil if there is none
 	unlinked bool     // the file has no name any more
@@ -70,7 +71,7 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 		}
 		return nil, nil
 	}
-	b := &Body{Closer: r.Body}
+	b := &Body{client: r.Body}
 	b.mu.Lock() // nobody else has it yet
 	err := b.fillLocked(r, limits)
 	b.mu.Unlock()
@@ -197,6 +198,9 @@ func (b *Body) fillFileLocked() (err error) {
 func (b *Body) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.isCut {
+		return 0, errConsumed
+	}
 	n, err := 0, error(nil)
 	if b.memory.Len() > 0 || b.file == nil {
 		n, err = b.memory.Read(p)
@@ -207,11 +211,29 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkWhole returns an error for a body of which a part was read. One that was read to its end is empty.
+// Close implements [io.Closer]. A body that was not read, or to its end, stays as it is: another
+// handler may read it, such as a proxy that did not reach its upstream before.
+func (b *Body) Close() error {
+	b.cut()
+	return b.client.Close()
+}
+
+// cut lets nobody read the rest of a body of which a part was read. Another handler would announce the
+// whole length, and its upstream would wait for it.
+func (b *Body) cut() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.isCut = b.isPartLocked()
+}
+
+// isPartLocked reports whether only a part was read. A body that was read to its end is empty.
+func (b *Body) isPartLocked() bool { return b.read > 0 && b.read < b.size }
+
+// checkWhole returns an error for a body of which a part was read.
 func (b *Body) checkWhole() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.read > 0 && b.read < b.size {
+	if b.isPartLocked() {
 		return errConsumed
 	}
 	return nil
@@ -243,11 +265,16 @@ func Sum(r *http.Request) ([]byte, error) {
 	return b.sum, nil
 }
 
-// FreeAfter frees the body when the request has been answered, which ends the context: error routes
-// may read it, too. If the context has ended already, the client has hung up, and nothing says when
-// the request is over. Then the garbage collector closes a file that has no name. b may be nil.
+// FreeAfter is called when the handlers have returned. It frees the body when the request has been
+// answered, which ends the context: error routes may read it, too, unless the handlers have read a part. If
+// the context has ended already, the client has hung up, and nothing says when the request is over. Then
+// the garbage collector closes a file that has no name. b may be nil.
 func (b *Body) FreeAfter(request context.Context) {
-	if b != nil && (request.Err() == nil || !b.unlinked) {
+	if b == nil {
+		return
+	}
+	b.cut()
+	if request.Err() == nil || !b.unlinked {
 		context.AfterFunc(request, b.Free)
 	}
 }
