@@ -143,38 +143,48 @@ func TestPipelinedRequests(t *testing.T) {
 func TestWaitingIsNotTakenOffTimeouts(t *testing.T) {
 	t.Parallel()
 	const timeout = 2 * time.Second
-	// The holders are in another process, whose server has no timeouts.
-	other := start(t, setup{site: behindQueue("prefix {query.q}_")})
-	for name, s := range map[string]setup{
-		"write":      {servers: "timeouts {\nread_body 2s\nwrite 2s\n}"},
-		"write_idle": {servers: "timeouts {\nread_body 2s\nwrite 2s\nwrite_idle 2s\n}"},
-		"directive":  {site: "timeouts {\nwrite_timeout 1s 1000\n}\n"},
+	for name, body := range map[string]string{
+		"GET":             "",
+		"event stream":    "", // comments begin the timeouts again
+		"GET, write_idle": "",
+		"GET, directive":  "", // bug: the minimum rate of the directive timeouts counted from the arrival
+		"POST":            "small",
+		"large POST":      strings.Repeat("x", 4<<20), // kept in a file
 	} {
-		s.tls, s.dir, s.site = true, other.dir, s.site+other.setup.site
-		c := start(t, s)
-		for _, size := range []int{0, 5, 4 << 20} { // the last is kept in a file
-			t.Run(fmt.Sprint(name, size), func(t *testing.T) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothVersions(t, func(t *testing.T, client *http.Client) {
 				t.Parallel()
-				bothVersions(t, func(t *testing.T, client *http.Client) {
-					t.Parallel()
-					queue, method := queueOf(t), "POST"
-					if size == 0 {
-						method = "GET"
-					}
-					leave := other.hold(t, queue)
-					answer := inBackground(func() testcaddy.Answer {
-						return do(client, method, c.url+"/?q="+queue+"&name="+queue, strings.Repeat("x", size))
-					})
-					c.awaitQueue(queue+"_", 1, 1)
-					time.Sleep(timeout + timeout/2)
-					leave()
-					c.wantServed(answer)
-					if got := len(c.Hit(queue).Body); got != size {
-						t.Errorf("the upstream got %d bytes, want %d", got, size)
-					}
-				})
+				timeouts := fmt.Sprintf("read_body %[1]s\nwrite %[1]s\n", timeout)
+				if strings.HasSuffix(name, "idle") {
+					timeouts += "write_idle " + timeout.String()
+				}
+				s := setup{tls: true, site: serialized, servers: "timeouts {\n" + timeouts + "\n}"}
+				waits := timeout + timeout/2
+				if name == "event stream" {
+					s.site, waits = behindQueue("keepalive 2500ms always"), 3*timeout
+				}
+				if strings.HasSuffix(name, "directive") {
+					s = setup{tls: true, site: "timeouts {\nwrite_timeout 1s 1000\n}\n" + serialized}
+				}
+				c := start(t, s)
+				// The holder is in another process, whose server has no timeouts.
+				other := start(t, setup{site: serialized, dir: c.dir})
+				holder := other.holder(t)
+				method := "GET"
+				if body != "" {
+					method = "POST"
+				}
+				answer := inBackground(func() testcaddy.Answer { return do(client, method, c.url+"/?name=waiter", body) })
+				c.awaitTickets(2)
+				time.Sleep(waits)
+				other.release(holder)
+				c.wantServed(answer)
+				if got := len(c.Hit("waiter").Body); got != len(body) {
+					t.Errorf("the upstream got %d bytes, want %d", got, len(body))
+				}
 			})
-		}
+		})
 	}
 }
 

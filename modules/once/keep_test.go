@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,16 +124,16 @@ func TestLinesInTwoPlaces(t *testing.T) {
 		open(t, after, engines.Memory{})
 		before.records.storage = slow{before.records.storage}
 		after.records = before.records
-		effects := 0
-		next := func(http.ResponseWriter, *http.Request) error { effects++; return nil }
+		var effects atomic.Int32
+		next := func(http.ResponseWriter, *http.Request) error { effects.Add(1); return nil }
 		go send(t.Context(), before, "k", http.NoBody, next)
 		synctest.Wait()
 		w, err := send(t.Context(), after, "k", http.NoBody, next)
-		if time.Sleep(time.Minute); w.Code != http.StatusServiceUnavailable || err != nil || effects != 1 {
-			t.Errorf("in the other line: %d, %v; %d effects", w.Code, err, effects)
+		if time.Sleep(time.Minute); w.Code != http.StatusServiceUnavailable || err != nil || effects.Load() != 1 {
+			t.Errorf("in the other line: %d, %v; %d effects", w.Code, err, effects.Load())
 		}
-		if w, err = send(t.Context(), after, "k", http.NoBody, next); w.Code != http.StatusOK || err != nil || effects != 1 {
-			t.Errorf("afterwards: %d, %v; %d effects", w.Code, err, effects)
+		if w, err = send(t.Context(), after, "k", http.NoBody, next); w.Code != http.StatusOK || err != nil || effects.Load() != 1 {
+			t.Errorf("afterwards: %d, %v; %d effects", w.Code, err, effects.Load())
 		}
 	})
 }
