@@ -16,6 +16,7 @@ type attempts struct {
 	sent   atomic.Bool // at least a part of the request may have been sent
 	open   atomic.Bool // and no answer has come since
 	shared atomic.Bool // its connection speaks HTTP/2, so other requests use it, too
+	over   atomic.Bool // it is known what became of the request; an error route may send another one
 
 	handshake atomic.Pointer[error] // of the latest TLS handshake
 	before    atomic.Pointer[any]   // what latency was when a connection was asked for, or nil if none was
@@ -31,6 +32,9 @@ var errSentOnce = errors.New("the connection to the upstream broke after the req
 func (a *attempts) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
+			if a.over.Load() {
+				return
+			}
 			if a.isOpen() {
 				a.cut(errSentOnce)
 				return
@@ -41,7 +45,7 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			a.shared.Store(false)
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			if a.open.Load() && !a.shared.Load() && !isHTTP2(info) { // which repeats only what was not processed
+			if !a.over.Load() && a.open.Load() && !a.shared.Load() && !isHTTP2(info) { // which repeats only what was not processed
 				_ = info.Conn.Close()
 			}
 		},

@@ -210,6 +210,7 @@ func TestOutcomes(t *testing.T) {
 		"a written refusal":                 {lines: "route {\n" + line + written + "}", status: 503, then: runs},
 		"an error route after the upstream": {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
 		"an error route after PHP":          {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
+		"an error page of a proxy":          {lines: line + proxy + "handle_errors {\nreverse_proxy " + s.addr + " {\nmethod GET\nrewrite /?status=200\n}\n}", query: "do=break", status: 200, then: "unknown", effects: 2},
 		"a refusal in an error route":       {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
 		"an error route after a refusal":    {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
 		"503 after a refusal":               {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},

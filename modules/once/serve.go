@@ -261,6 +261,7 @@ func (p *passage) leave() {
 	if p.turn == nil {
 		return
 	}
+	p.sent.over.Store(true)
 	p.context.End()
 	p.turn.Leave()
 	p.engine.Release()
