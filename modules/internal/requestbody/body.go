@@ -201,12 +201,11 @@ func (b *Body) Read(p []byte) (int, error) {
 	if b.isCut {
 		return 0, errConsumed
 	}
-	n, err := 0, error(nil)
-	if b.memory.Len() > 0 || b.file == nil {
-		n, err = b.memory.Read(p)
-	} else {
-		n, err = b.file.Read(p)
+	from := io.Reader(&b.memory)
+	if b.memory.Len() == 0 && b.file != nil {
+		from = b.file
 	}
+	n, err := from.Read(p)
 	b.read += int64(n)
 	return n, err
 }
