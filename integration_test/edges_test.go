@@ -120,6 +120,7 @@ func (b *edgeBench) run(c *edgeCase) ([]string, error) {
 	}
 	idle := wait.Poll(wait.Patience, b.upstream.idle)
 	empty := wait.Poll(longestTimeout*2/3, func() bool { return len(b.tickets(c, dir))+len(lockFiles(b.t, dir)) == 0 })
+	idle = wait.Poll(wait.Patience, b.upstream.idle) && idle // a request may have entered late, and its hit is being noted
 	if err := <-reloaded; err != nil || !idle {
 		return nil, errors.Join(err, fmt.Errorf("the upstream works no more: %t", idle))
 	}
