@@ -3,16 +3,7 @@ package serializer
 import (
 	"context"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
-
-// Rule determines which other arrivals may be inside together with an arrival. The zero
-// value is the strictest: to be alone. Its fields are:
-//
-//	Shared bool // a reader: it may be inside with other readers, never with others
-//	Limit  int  // how many may be inside together, itself included; 0 means 1, or any number of readers
-type Rule = queue.Rule
 
 // Arrival describes a caller that asks for its turn.
 type Arrival struct {

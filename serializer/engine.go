@@ -97,7 +97,7 @@ func (e *Engine) Count(queue string) (inside, waiting int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if q := e.queues[queue]; q != nil {
-		inside, waiting = q.LocalInside(), q.LocalWaiting()
+		inside, waiting = q.localInside, q.localWaiting()
 	}
 	return inside, waiting
 }
@@ -108,7 +108,7 @@ func (e *Engine) Ahead(queue string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if q := e.queues[queue]; q != nil {
-		return q.Len()
+		return q.length
 	}
 	return 0
 }
@@ -125,8 +125,8 @@ func (e *Engine) Holds(queue string) (ages []time.Duration) {
 	if q == nil {
 		return nil
 	}
-	for t := range q.All() {
-		if !t.Admitted() || len(ages) == mostHolds {
+	for t := range q.all() {
+		if !t.admitted || len(ages) == mostHolds {
 			break
 		}
 		if t.Local() && !t.wantsSlotLocked() {
@@ -178,7 +178,7 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 		return nil, ErrNoTicket
 	case t.Local() && t.wantsSlotLocked():
 		e.refuseLocked(t, ErrEvicted)
-	case waiter && t.Admitted():
+	case waiter && t.admitted:
 		return nil, ErrInside
 	case !t.Local():
 		return t, nil
@@ -254,8 +254,8 @@ func (e *Engine) close() bool {
 // endLocked refuses the waiters of all queues, and revokes the turns of the holders.
 func (e *Engine) endLocked(cause error) (refused, revoked int) {
 	for _, q := range e.queues {
-		q.SetPaused(true) // nobody enters because others are refused
-		for t := range q.All() {
+		q.setPaused(true) // nobody enters because others are refused
+		for t := range q.all() {
 			switch {
 			case !t.Local():
 			case t.state == inside:

@@ -172,8 +172,8 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 	if e.closed {
 		return e.closedError()
 	}
-	if q := e.queues[t.Queue]; q != nil && t.isFull(q.LocalWaiting()) {
-		t.position = q.Len()
+	if q := e.queues[t.Queue]; q != nil && t.isFull(q.localWaiting()) {
+		t.position = q.length
 		return ErrFull
 	}
 	e.busy.Add(1) // until forgetDeparted
@@ -346,7 +346,7 @@ func (e *Engine) decide(t *Ticket) error {
 		e.takeOutLocked(t)
 	}
 	if t.refusal != nil {
-		t.next, e.departed = e.departed, t
+		t.departed, e.departed = e.departed, t
 	}
 	return t.refusal
 }
@@ -369,7 +369,7 @@ func (e *Engine) forgetDeparted() {
 	departed := e.departed
 	e.departed = nil
 	e.mu.Unlock()
-	for t := departed; t != nil; t = t.next {
+	for t := departed; t != nil; t = t.departed {
 		if t.taking != nil && t.taking.slot != nil { // before the next one comes for a slot
 			e.forget(t.taking.slot)
 		}
@@ -401,10 +401,10 @@ func (e *Engine) leave(t *Ticket) {
 	if t.context != nil {
 		t.context.cancel(ErrLeft)
 	}
-	t.next, e.departed = e.departed, t
+	t.departed, e.departed = e.departed, t
 	// Nobody waits for the removal if the next holder is local and alone. The goroutine that
 	// appends does it after the batch: two threads in a directory would wait for each other.
-	putOff := next != nil && next.Rule.Alone() && !q.HasRemote() && e.appending && !e.postponed && e.lease == nil
+	putOff := next != nil && next.Rule.Alone() && !q.hasRemote() && e.appending && !e.postponed && e.lease == nil
 	e.mu.Unlock()
 	if next != nil {
 		// Let the next holder run at once. Its goroutine is the next one of this thread,

@@ -13,11 +13,11 @@ func (e events) Joined(t *Ticket) bool {
 		return false
 	}
 	q := e.openLocked(t.Queue)
-	t.position = q.Len()
+	t.position = q.length
 	switch {
 	case e.closed:
 		e.refuseLocked(t, e.closedError())
-	case t.isFull(q.Waiting()):
+	case t.isFull(q.waiting()):
 		e.refuseLocked(t, ErrFull)
 	default:
 		t.joined, t.state = true, waiting
@@ -81,15 +81,15 @@ func (e *Engine) lose(cause error) (refused, revoked int) {
 	defer e.mu.Unlock()
 	refused, revoked = e.endLocked(cause)
 	for _, q := range e.queues {
-		for t := range q.All() {
+		for t := range q.all() {
 			if t.Local() {
 				t.lost = true
 				continue
 			}
 			t.in = nil
-			q.Remove(t)
+			q.remove(t)
 		}
-		q.SetPaused(!e.pauses.end(q.name).IsZero())
+		q.setPaused(!e.pauses.end(q.name).IsZero())
 		e.advanceLocked(q)
 	}
 	return refused, revoked

@@ -134,9 +134,9 @@ func (e *Engine) setPause(name string, until time.Time) {
 // applyPauseLocked pauses or resumes a queue, as it should be now. From the order alone,
 // other processes do not know which tickets are inside a paused queue.
 func (e *Engine) applyPauseLocked(q *ticketQueue) {
-	q.SetPaused(e.closed || !e.pauses.end(q.name).IsZero())
-	if q.Paused() {
-		for t := range q.All() {
+	q.setPaused(e.closed || !e.pauses.end(q.name).IsZero())
+	if q.paused {
+		for t := range q.all() {
 			if t.Local() && t.state == inside {
 				e.store.SetInside(t, true)
 			}

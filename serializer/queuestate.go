@@ -123,7 +123,7 @@ func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 
 func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[string]string) QueueState {
 	state := QueueState{Path: e.Path(), Prefix: q.name, PausedUntil: e.pausedUntilLocked(q.name), Tickets: []TicketState{}}
-	for t := range q.All() {
+	for t := range q.all() {
 		ticket := t.describeLocked(now)
 		ticket.Slot = cmp.Or(ticket.Slot, slots[slotKey(t)])
 		state.Add(ticket, t.Rule)

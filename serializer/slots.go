@@ -133,7 +133,7 @@ func (e *Engine) longestFree(queue string, names []string) int {
 	for i, name := range names {
 		slot := slotQueue(queue, name)
 		q, used := e.queues[slot], e.slotsUsed[slot]
-		if (q == nil || q.Len() == 0) && used < first {
+		if (q == nil || q.length == 0) && used < first {
 			found, first, of = i, used, slot
 		}
 	}
@@ -210,8 +210,8 @@ func (e *Engine) slotsLocked() map[string]string {
 			continue
 		}
 		slot, _ := url.PathUnescape(strings.TrimSuffix(rest[end+len(slotMark):], "_"))
-		for t := range q.All() {
-			if t.Admitted() {
+		for t := range q.all() {
+			if t.admitted {
 				slots[rest[:end]+t.Client] = slot
 			}
 		}

@@ -7,8 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // Ticket is one place in a queue, of this process (local) or of another one (remote). A
@@ -20,10 +18,9 @@ type Ticket struct {
 	Ref uint64
 	Key string
 
-	queue.Item[*Ticket]
-
 	Queue  string
 	Client string // as in an [Arrival]
+	Rule   Rule   // while the ticket is in a queue, only the engine changes it
 
 	// Number is the ticket's place in the order of its queue, and its token. Before a
 	// local ticket has joined, only the store uses it, and the fields below.
@@ -32,8 +29,11 @@ type Ticket struct {
 	Arrived time.Time // when the ticket was numbered, for people
 	Owner   *Owner    // nil if it is not known
 
-	in      *ticketQueue // nil unless it is in a queue
-	*waiter              // nil for a remote ticket
+	in          *ticketQueue // nil unless it is in a queue
+	prev, next  *Ticket      // there
+	admitted    bool         // it is before the border there: it may be inside
+	mostWaiting int          // how many may wait from this ticket, included, to the end; 0 means any number
+	*waiter                  // nil for a remote ticket
 }
 
 // Owner is the process that a ticket belongs to.
@@ -65,7 +65,7 @@ type waiter struct {
 	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
 	done      func(Turn, error)
 	timer     *time.Timer // of a caller of Join, until the turn has come; then of heldUntil
-	next      *Ticket     // in Engine.departed
+	departed  *Ticket     // the next one in Engine.departed
 }
 
 // state is where a local ticket is. It only grows.
@@ -95,7 +95,7 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 	t.Queue, t.Client, t.Rule = a.Queue, a.Client, a.Rule
 	t.engine, t.revoke, t.requester, t.noWait = e, a.Revoke, a.Requester, a.NoWait
 	if a.DropOldest {
-		t.MaxWaiting = a.MaxWaiting
+		t.mostWaiting = a.MaxWaiting
 	} else {
 		t.max = a.MaxWaiting
 	}
@@ -117,11 +117,12 @@ func (t *Ticket) Holder() *Ticket { return t.holder }
 // NewTicket makes a local ticket without a caller, to test a [Store] that no engine follows.
 func NewTicket(a Arrival) *Ticket { return newTicket(nil, &a) }
 
-// Local implements [queue.Element]: it reports whether the ticket is of this process.
+// Local reports whether the ticket is of this process.
 func (t *Ticket) Local() bool { return t.waiter != nil }
 
-// Before implements [queue.Element].
-func (t *Ticket) Before(o *Ticket) bool {
+// before reports whether the ticket comes before another. The order is strict, and does not
+// change while the ticket is in a queue.
+func (t *Ticket) before(o *Ticket) bool {
 	lost := t.Local() && t.lost
 	switch {
 	case lost != (o.Local() && o.lost):
@@ -223,7 +224,7 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	if t.Owner != nil {
 		s.Owner, s.Alive = t.Owner.Name, new(t.Owner.Alive)
 	}
-	if t.Admitted() && !(t.Local() && t.wantsSlotLocked()) {
+	if t.admitted && !(t.Local() && t.wantsSlotLocked()) {
 		s.State = StateInside
 	}
 	s.Since = s.Arrived

@@ -8,16 +8,16 @@ import (
 	"slices"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // claim is what an owner says about a ticket.
 type claim struct {
 	owner.State
-	rule queue.Rule
+	rule serializer.Rule
 	by   *owner.Remote // nil if no owner says anything
 }
 

@@ -27,17 +27,17 @@ func TestWrongRules(t *testing.T) {
 		})
 		return
 	}
-	file, err := filepath.Abs("../queue/admission.go")
+	file, err := filepath.Abs("../admission.go")
 	text, readErr := os.ReadFile(file)
 	if err = errors.Join(err, readErr); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ wrong, line, by string }{
-		{"readers overtake writers", "e := q.border", `e := q.border
-			for n := e; n != none && !e.item().Rule.Shared && q.readers > 0; n = n.item().next {
-				if n.item().Rule.Shared {
-					q.Remove(n); q.link(n, e)
-					q.length, q.local, q.border, e = q.length+1, q.local+one(n.Local()), n, n
+		{"readers overtake writers", "t := q.border", `t := q.border
+			for n := t; n != nil && !t.Rule.Shared && q.readers > 0; n = n.next {
+				if n.Rule.Shared {
+					q.remove(n); q.link(n, t)
+					q.length, q.local, q.border, t = q.length+1, q.local+one(n.Local()), n, n
 				}
 			}`},
 		{"one more than the limit", "ahead < room", "ahead <= room"},

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/filelock"
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // Own is the owner file of this process. Set and State may be called at any time. All
@@ -86,7 +86,7 @@ func (o *Own) fillLocked(f *file) error {
 }
 
 // Put notes that a ticket is about to be made, and returns the place of its words.
-func (o *Own) Put(number uint64, file string, rule queue.Rule) (place uint64, err error) {
+func (o *Own) Put(number uint64, file string, rule serializer.Rule) (place uint64, err error) {
 	tag := tag(rule, file)
 	for {
 		if place, ok := o.put(number, tag); ok {

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // openPair makes an owner file, and opens it as another process does.
@@ -43,7 +43,7 @@ func TestWordsGrow(t *testing.T) {
 	type ticket struct {
 		place uint64
 		state State
-		rule  queue.Rule
+		rule  serializer.Rule
 	}
 	var size int64
 	number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
@@ -51,7 +51,7 @@ func TestWordsGrow(t *testing.T) {
 		tickets := make(map[uint64]ticket)
 		for range 10_000 {
 			number += 1 + rand.Uint64N(1000)
-			rule := queue.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
+			rule := serializer.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
 			place, err := own.Put(number, fileOf(number), rule)
 			testlease.Must(t, err)
 			state := []State{Waiting, Inside, Leaving}[rand.IntN(3)]
@@ -106,7 +106,7 @@ func TestEarlierFilesGrow(t *testing.T) {
 		case 5000:
 			testlease.Must(t, own.Renew())
 		}
-		if _, err := own.Put(name.MinNumber+i, fileOf(name.MinNumber+i), queue.Rule{}); err != nil {
+		if _, err := own.Put(name.MinNumber+i, fileOf(name.MinNumber+i), serializer.Rule{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, i := range []uint64{0, i} {

@@ -12,7 +12,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // Remote is the owner file of another process, open for reading. Find and Numbers may be
@@ -62,7 +61,7 @@ func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 // Find returns what the owner says about a ticket by its number and its file. The word of a
 // ticket that is Gone stays until another ticket takes the place. If ok is false, there is
 // no word, or the file is damaged; see [Remote.Check].
-func (r *Remote) Find(number uint64, file string) (s State, rule queue.Rule, ok bool) {
+func (r *Remote) Find(number uint64, file string) (s State, rule serializer.Rule, ok bool) {
 	_ = r.read(func(words []word, levels int) error {
 		for level := range levels {
 			at := bucket(number, level)

@@ -33,8 +33,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
 
 // word is half of what an owner file says about one ticket.
@@ -68,7 +68,7 @@ const maxLimit = 1<<31 - 1
 // tag is a rule, and in the upper half the checksum (CRC-32) of the rule and a file's name.
 // So a file of another program that has the number of a ticket is not taken for it. A
 // damaged rule is not believed.
-func tag(r queue.Rule, file string) word {
+func tag(r serializer.Rule, file string) word {
 	w := word(min(max(r.Limit, 0), maxLimit)) << 1
 	if r.Shared {
 		w |= 1
@@ -77,7 +77,9 @@ func tag(r queue.Rule, file string) word {
 	return word(sum)<<32 | w
 }
 
-func ruleOf(w word) queue.Rule { return queue.Rule{Shared: w&1 == 1, Limit: int(w >> 1 & maxLimit)} }
+func ruleOf(w word) serializer.Rule {
+	return serializer.Rule{Shared: w&1 == 1, Limit: int(w >> 1 & maxLimit)}
+}
 
 // The layout of the file. Level n has 64<<n buckets.
 const (

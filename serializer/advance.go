@@ -3,15 +3,7 @@ package serializer
 import (
 	"cmp"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer/queue"
 )
-
-// ticketQueue is one queue of an engine.
-type ticketQueue struct {
-	queue.Queue[*Ticket]
-	name string
-}
 
 // openLocked returns the queue of a given name, for a ticket that joins it.
 func (e *Engine) openLocked(name string) *ticketQueue {
@@ -23,7 +15,7 @@ func (e *Engine) openLocked(name string) *ticketQueue {
 			delete(e.queues, q.name)
 		}
 		q.name = name
-		q.SetPaused(!e.pauses.end(name).IsZero())
+		q.setPaused(!e.pauses.end(name).IsZero())
 		e.queues[name] = q
 	}
 	if q == e.empty {
@@ -37,7 +29,7 @@ func (q *ticketQueue) find(token uint64) *Ticket {
 	if q == nil {
 		return nil
 	}
-	for t := range q.All() {
+	for t := range q.all() {
 		if t.Number == token {
 			return t
 		}
@@ -48,7 +40,7 @@ func (q *ticketQueue) find(token uint64) *Ticket {
 // insertLocked puts a ticket into its place, and admits those that may enter.
 func (e *Engine) insertLocked(t *Ticket, q *ticketQueue) {
 	t.in = q
-	q.Insert(t)
+	q.insert(t)
 	e.advanceLocked(q)
 }
 
@@ -61,7 +53,7 @@ func (e *Engine) takeOutLocked(t *Ticket) (granted *Ticket) {
 		t.state = over
 		e.leaveSlotLocked(t)
 	}
-	q.Remove(t)
+	q.remove(t)
 	return e.advanceLocked(q)
 }
 
@@ -86,13 +78,13 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 // another one is, too. It returns the last local ticket that it admitted, or nil.
 func (e *Engine) advanceLocked(q *ticketQueue) (granted *Ticket) {
 	granted = e.admitLocked(q)
-	for t := q.Superseded(); t != nil; t = q.Superseded() {
+	for t := q.superseded(); t != nil; t = q.superseded() {
 		t.in = nil
-		q.Remove(t)
+		q.remove(t)
 		e.refuseLocked(t, ErrSuperseded)
 		granted = cmp.Or(e.admitLocked(q), granted)
 	}
-	if q.Len() == 0 && q != e.empty {
+	if q.length == 0 && q != e.empty {
 		if e.empty != nil {
 			delete(e.queues, e.empty.name)
 		}
@@ -104,13 +96,13 @@ func (e *Engine) advanceLocked(q *ticketQueue) (granted *Ticket) {
 // admitLocked admits all tickets that may enter. In a paused queue, these are the remote
 // ones that are inside already.
 func (e *Engine) admitLocked(q *ticketQueue) (granted *Ticket) {
-	if q.Paused() {
-		for t := q.Border(); t != nil && !t.Local() && e.store.Inside(t); t = q.Border() {
-			q.Pass()
+	if q.paused {
+		for t := q.border; t != nil && !t.Local() && e.store.Inside(t); t = q.border {
+			q.pass()
 		}
 		return nil
 	}
-	for t := q.Admit(); t != nil; t = q.Admit() {
+	for t := q.admitNext(); t != nil; t = q.admitNext() {
 		if t.Local() {
 			e.grantLocked(t)
 			granted = t
@@ -127,7 +119,7 @@ func (e *Engine) SetLimit(queue string, limit int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if q := e.queues[queue]; q != nil && e.lease == nil {
-		q.SetLimit(limit)
+		q.setLimit(limit)
 		e.advanceLocked(q)
 	}
 }

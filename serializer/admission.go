@@ -1,7 +1,7 @@
-package queue
+package serializer
 
 // Rule determines which other arrivals may be inside together with an arrival. The zero
-// value is the strictest: none.
+// value is the strictest: to be alone.
 type Rule struct {
 	// Shared marks a reader: it may be inside together with other shared
 	// arrivals, never with an exclusive one.
@@ -50,84 +50,79 @@ func (r Rule) AsStrictAs(o Rule) bool {
 	return r.Alone() || r.Shared == o.Shared && Narrower(mine, o.Capacity()) == mine
 }
 
-// Admit moves the border past the first waiting ticket, if that may enter now, and
+// admitNext moves the border past the first waiting ticket, if that may enter now, and
 // returns it. Otherwise, it returns nil. It is called until it returns nil, and again
 // after each change.
-func (q *Queue[E]) Admit() E {
-	var none E
-	e := q.border
-	if e == none || q.paused || !e.item().Rule.Admits(q.inside, q.readers, q.room) {
-		return none
+func (q *ticketQueue) admitNext() *Ticket {
+	t := q.border
+	if t == nil || q.paused || !t.Rule.Admits(q.inside, q.readers, q.room) {
+		return nil
 	}
-	q.Pass()
-	return e
+	q.pass()
+	return t
 }
 
-// Pass moves the border past the first waiting ticket, whatever its rule: its owner
+// pass moves the border past the first waiting ticket, whatever its rule: its owner
 // says that it is inside. There must be one.
-func (q *Queue[E]) Pass() {
-	e := q.border
-	q.border = e.item().next
-	q.admit(e)
+func (q *ticketQueue) pass() {
+	t := q.border
+	q.border = t.next
+	q.admit(t)
 }
 
-// Paused reports whether the queue is paused.
-func (q *Queue[E]) Paused() bool { return q.paused }
-
-// SetPaused fixes the border, or lets [Queue.Admit] move it again. When a pause begins
+// setPaused fixes the border, or lets admitNext move it again. When a pause begins
 // and no local ticket is inside, remote tickets that are only presumed inside count as
 // waiting. Their owners may have learned of the pause earlier.
-func (q *Queue[E]) SetPaused(paused bool) {
+func (q *ticketQueue) setPaused(paused bool) {
 	if paused && !q.paused && q.localInside == 0 {
 		q.withdraw()
 	}
 	q.paused = paused
 }
 
-func (q *Queue[E]) admit(e E) {
-	e.item().admitted = true
-	q.countInside(e, 1)
-	q.room = Narrower(q.room, e.item().Rule.Capacity())
+func (q *ticketQueue) admit(t *Ticket) {
+	t.admitted = true
+	q.countInside(t, 1)
+	q.room = Narrower(q.room, t.Rule.Capacity())
 }
 
 // withdraw moves the border back to the start.
-func (q *Queue[E]) withdraw() {
-	for e := q.first; e != q.border; e = e.item().next {
-		e.item().admitted = false
+func (q *ticketQueue) withdraw() {
+	for t := q.first; t != q.border; t = t.next {
+		t.admitted = false
 	}
 	q.border = q.first
 	q.inside, q.readers, q.room = 0, 0, 0
 }
 
-// SetLimit changes the Limit of the local tickets that are exclusive. It never makes it larger
+// setLimit changes the Limit of the local tickets that are exclusive. It never makes it larger
 // while there are remote tickets: their processes count by the limit that they have seen. Nobody
 // is sent out; the caller admits those who may enter now.
-func (q *Queue[E]) SetLimit(limit int) {
-	for e := range q.All() {
-		i := e.item()
-		if !e.Local() || i.Rule.Shared {
+func (q *ticketQueue) setLimit(limit int) {
+	for t := range q.all() {
+		if !t.Local() || t.Rule.Shared {
 			continue
 		}
-		if q.HasRemote() {
-			i.Rule.Limit = min(limit, i.Rule.Capacity())
+		if q.hasRemote() {
+			t.Rule.Limit = min(limit, t.Rule.Capacity())
 		} else {
-			i.Rule.Limit = limit
+			t.Rule.Limit = limit
 		}
 	}
 	q.room = 0
-	for e := q.first; e != q.border; e = e.item().next {
-		q.room = Narrower(q.room, e.item().Rule.Capacity())
+	for t := q.first; t != q.border; t = t.next {
+		q.room = Narrower(q.room, t.Rule.Capacity())
 	}
 }
 
 // widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
 // the first one has the same.
-func (q *Queue[E]) widen(left int) {
+func (q *ticketQueue) widen(left int) {
 	if left != q.room {
 		return
 	}
 	q.room = 0
-	for e := q.first; e != q.border && q.room != left; e = e.item().next {
-		q.room = Narrower(q.room, e.item().Rule.Capacity())
+	for t := q.first; t != q.border && q.room != left; t = t.next {
+		q.room = Narrower(q.room, t.Rule.Capacity())
 	}
 }

@@ -1,19 +1,20 @@
-package queue
+package serializer
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
 )
 
-type ticket struct {
-	Item[*ticket]
-	number int
-	local  bool
+// ticketOf makes a ticket that no engine has.
+func ticketOf(number int, local bool, rule Rule) *Ticket {
+	t := &Ticket{Number: uint64(number), Rule: rule}
+	if local {
+		t.waiter = new(waiter)
+	}
+	return t
 }
-
-func (t *ticket) Before(o *ticket) bool { return t.number < o.number }
-func (t *ticket) Local() bool           { return t.local }
 
 // A process that opens a directory learns of the tickets there in no
 // particular order. Bug: it counted each one before a ticket that it already
@@ -29,18 +30,18 @@ func TestTicketsHeardOfInNoOrder(t *testing.T) {
 		{Rule{Shared: true}, 20},
 		{Rule{Shared: true, Limit: 4}, 4},
 	} {
-		var q Queue[*ticket]
+		var q ticketQueue
 		for _, i := range rand.Perm(20) {
-			q.Insert(&ticket{Item: Item[*ticket]{Rule: c.rule}, number: i})
-			for q.Admit() != nil {
+			q.insert(ticketOf(i, false, c.rule))
+			for q.admitNext() != nil {
 			}
 		}
-		if q.inside != c.inside || q.Waiting() != 20-c.inside {
-			t.Errorf("%+v: %d inside, %d waiting; expected %d and %d", c.rule, q.inside, q.Waiting(), c.inside, 20-c.inside)
+		if q.inside != c.inside || q.waiting() != 20-c.inside {
+			t.Errorf("%+v: %d inside, %d waiting; expected %d and %d", c.rule, q.inside, q.waiting(), c.inside, 20-c.inside)
 		}
-		for e := range q.All() {
-			if e.Admitted() != (e.number < c.inside) {
-				t.Errorf("%+v: ticket %d is inside: %t", c.rule, e.number, e.Admitted())
+		for e := range q.all() {
+			if e.admitted != (int(e.Number) < c.inside) {
+				t.Errorf("%+v: ticket %d is inside: %t", c.rule, e.Number, e.admitted)
 			}
 		}
 	}
@@ -49,31 +50,35 @@ func TestTicketsHeardOfInNoOrder(t *testing.T) {
 // The first local waiter with too many from itself to the end is superseded. Those that are
 // inside, that are remote, or that did not ask for it stay.
 func TestSuperseded(t *testing.T) {
-	remote := func(most int) *ticket { return &ticket{Item: Item[*ticket]{MaxWaiting: most}} }
-	local := func(most int) *ticket { return &ticket{Item: Item[*ticket]{MaxWaiting: most}, local: true} }
+	remote := func() *Ticket { return ticketOf(0, false, Rule{}) }
+	local := func(most int) *Ticket {
+		t := ticketOf(0, true, Rule{})
+		t.mostWaiting = most
+		return t
+	}
 	for _, c := range []struct {
 		name  string
-		queue []*ticket // the first one is inside
+		queue []*Ticket // the first one is inside
 		want  []int     // superseded, one after the other
 	}{
-		{"nobody waits", []*ticket{local(1)}, nil},
-		{"one may wait", []*ticket{local(1), local(1)}, nil},
-		{"the oldest of two", []*ticket{local(1), local(1), local(1)}, []int{1}},
-		{"behind one that did not ask", []*ticket{local(1), local(0), local(1), local(1)}, []int{2}},
-		{"behind a remote one", []*ticket{local(1), remote(0), local(2), local(2), local(2)}, []int{2}},
-		{"different limits", []*ticket{remote(0), local(3), local(1), local(2), local(1)}, []int{1, 2}},
-		{"remote ones count", []*ticket{local(0), local(1), remote(0)}, []int{1}},
+		{"nobody waits", []*Ticket{local(1)}, nil},
+		{"one may wait", []*Ticket{local(1), local(1)}, nil},
+		{"the oldest of two", []*Ticket{local(1), local(1), local(1)}, []int{1}},
+		{"behind one that did not ask", []*Ticket{local(1), local(0), local(1), local(1)}, []int{2}},
+		{"behind a remote one", []*Ticket{local(1), remote(), local(2), local(2), local(2)}, []int{2}},
+		{"different limits", []*Ticket{remote(), local(3), local(1), local(2), local(1)}, []int{1, 2}},
+		{"remote ones count", []*Ticket{local(0), local(1), remote()}, []int{1}},
 	} {
-		var q Queue[*ticket]
+		var q ticketQueue
 		for i, e := range c.queue {
-			e.number = i
-			q.Insert(e)
-			q.Admit()
+			e.Number = uint64(i)
+			q.insert(e)
+			q.admitNext()
 		}
 		var got []int
-		for e := q.Superseded(); e != nil; e = q.Superseded() {
-			got = append(got, e.number)
-			q.Remove(e)
+		for e := q.superseded(); e != nil; e = q.superseded() {
+			got = append(got, int(e.Number))
+			q.remove(e)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: superseded are %v; expected %v", c.name, got, c.want)
@@ -86,29 +91,28 @@ func TestSuperseded(t *testing.T) {
 func TestQueueAgainstModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var q Queue[*ticket]
-		var model []*ticket
+		var q ticketQueue
+		var model []*Ticket
 		for step := range 100 {
 			switch n := r.IntN(6); {
 			case n < 2:
-				e := &ticket{number: r.IntN(1000)*1000 + step, local: r.IntN(2) == 0}
-				e.Rule = Rule{Shared: r.IntN(3) == 0, Limit: r.IntN(4)}
-				if e.local {
-					e.number += step * 1_000_000 // one of ours comes last
+				e := ticketOf(r.IntN(1000)*1000+step, r.IntN(2) == 0, Rule{Shared: r.IntN(3) == 0, Limit: r.IntN(4)})
+				if e.Local() {
+					e.Number += uint64(step) * 1_000_000 // one of ours comes last
 				}
-				q.Insert(e)
+				q.insert(e)
 				model = append(model, e)
-				slices.SortFunc(model, func(a, b *ticket) int { return a.number - b.number })
+				slices.SortFunc(model, func(a, b *Ticket) int { return cmp.Compare(a.Number, b.Number) })
 			case n < 4 && len(model) > 0:
 				i := r.IntN(len(model))
-				q.Remove(model[i])
+				q.remove(model[i])
 				model = slices.Delete(model, i, i+1)
 			case n == 4:
-				q.SetPaused(!q.Paused() && r.IntN(3) == 0)
+				q.setPaused(!q.paused && r.IntN(3) == 0)
 			case n == 5:
-				q.SetLimit(1 + r.IntN(4))
+				q.setLimit(1 + r.IntN(4))
 			}
-			for e := q.Admit(); e != nil; e = q.Admit() {
+			for e := q.admitNext(); e != nil; e = q.admitNext() {
 				checkEntry(t, e)
 			}
 			checkQueue(t, &q, model)
@@ -127,30 +131,30 @@ func TestSetLimit(t *testing.T) {
 	}{
 		{false, 4, 4}, {false, 1, 1}, {false, 2, 2}, {true, 4, 2}, {true, 1, 1},
 	} {
-		var q Queue[*ticket]
+		var q ticketQueue
 		for i := range 5 {
-			q.Insert(&ticket{Item: Item[*ticket]{Rule: Rule{Limit: 2}}, number: i, local: i < 4 || !c.remote})
+			q.insert(ticketOf(i, i < 4 || !c.remote, Rule{Limit: 2}))
 		}
 		admit := func() {
-			for q.Admit() != nil {
+			for q.admitNext() != nil {
 			}
 		}
 		admit()
-		q.SetLimit(c.limit)
+		q.setLimit(c.limit)
 		if admit(); q.inside != max(c.inside, 2) {
 			t.Errorf("%+v: %d inside after the change", c, q.inside)
 		}
 		for q.inside >= c.inside {
-			q.Remove(q.first)
+			q.remove(q.first)
 		}
-		if admit(); q.inside != min(q.Len(), c.inside) {
-			t.Errorf("%+v: %d inside of %d once some have left", c, q.inside, q.Len())
+		if admit(); q.inside != min(q.length, c.inside) {
+			t.Errorf("%+v: %d inside of %d once some have left", c, q.inside, q.length)
 		}
 	}
 }
 
 // checkEntry checks that a ticket may enter behind those before it.
-func checkEntry(t *testing.T, e *ticket) {
+func checkEntry(t *testing.T, e *Ticket) {
 	t.Helper()
 	ahead, readers, room := 0, 0, 0
 	for o := e.prev; o != nil; o = o.prev {
@@ -163,27 +167,27 @@ func checkEntry(t *testing.T, e *ticket) {
 	}
 }
 
-func checkQueue(t *testing.T, q *Queue[*ticket], model []*ticket) {
+func checkQueue(t *testing.T, q *ticketQueue, model []*Ticket) {
 	t.Helper()
-	if got := slices.Collect(q.All()); !slices.Equal(got, model) {
+	if got := slices.Collect(q.all()); !slices.Equal(got, model) {
 		t.Errorf("the queue has %d tickets, or not in order; expected %d", len(got), len(model))
 	}
 	inside, local, localInside := 0, 0, 0
 	for i, e := range model {
-		local += one(e.local)
-		if !e.Admitted() {
+		local += one(e.Local())
+		if !e.admitted {
 			continue
 		}
 		inside++
-		localInside += one(e.local)
-		if i > 0 && !model[i-1].Admitted() {
+		localInside += one(e.Local())
+		if i > 0 && !model[i-1].admitted {
 			t.Error("a ticket is inside behind one that waits")
 		}
 	}
-	if inside < len(model) && q.Border() != model[inside] || inside == len(model) && q.Border() != nil {
+	if inside < len(model) && q.border != model[inside] || inside == len(model) && q.border != nil {
 		t.Error("the border is not behind those inside")
 	}
-	got := [...]int{q.Len(), q.inside, q.Waiting(), q.LocalInside(), q.LocalWaiting()}
+	got := [...]int{q.length, q.inside, q.waiting(), q.localInside, q.localWaiting()}
 	want := [...]int{len(model), inside, len(model) - inside, localInside, local - localInside}
 	if got != want {
 		t.Errorf("counts %v; expected %v", got, want)
