@@ -160,7 +160,7 @@ func generateEdges(seed uint64, unguarded bool) *edgeCase {
 	}
 	c.Caddyfile += g.block(4, false) + "}\n"
 	if g.chance(0.85) {
-		c.Caddyfile += "handle_errors {\nroute {\nrequest_header +X-Trail \"!{http.error.status_code}={http.serialize.token}={http.serialize.queue}\"\n"
+		c.Caddyfile += "handle_errors {\nroute {\nrequest_header +X-Trail \"!{http.error.status_code}={http.serialize.token}={http.serialize.queue}={http.serialize.reason}\"\n"
 		if g.chance(0.6) {
 			c.Caddyfile += g.serialize("")
 		}

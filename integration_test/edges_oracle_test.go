@@ -122,8 +122,8 @@ func (h *edgeHistory) follow(s *edgeSpan) {
 		var queue int
 		known, _ := fmt.Sscanf(name, "q%d_", &queue)
 		if strings.HasPrefix(kind, "!") {
-			s.turns = nil
-			if known == 1 && number == 0 {
+			s.turns, tokens = nil, append(tokens, token)
+			if known == 1 && (number == 0 || waited != "") { // which is the reason
 				refusedBy = queue
 			}
 			continue
