@@ -86,6 +86,7 @@ func TestProvision(t *testing.T) {
 		"colons":               {`{"address":["u:secret:a:6379"]}`, "", "address: expected host:port"},
 		"no such environment":  {`{"address":["a"],"password":"{env.NO_SUCH_PASSWORD}"}`, "", "password: evaluated placeholder"},
 		"short ttl":            {`{"address":["a"],"ttl":1000000}`, "", "ttl 1ms: expected"},
+		"ttl in seconds":       {`{"address":["a"],"ttl":5}`, "", `in JSON, a number is nanoseconds: write a text such as "30s"`},
 		"username alone":       {`{"address":["a"],"username":"u"}`, "", "username: expected a password, too"},
 		"cert alone":           {`{"address":["a"],"tls":{"cert":"a.pem"}}`, "", "tls: expected cert and key, both or neither"},
 		"no ca":                {`{"address":["a"],"tls":{"ca":"/nonexistent.pem"}}`, "", "tls ca: open"},

@@ -30,6 +30,9 @@ func CheckNamespace(text string) error {
 
 // CheckTTL returns an error for an invalid time to live.
 func CheckTTL(ttl time.Duration) error {
+	if err := directive.CheckDuration("ttl", ttl, 0); err != nil {
+		return err
+	}
 	if lease.CheckTTL(ttl) != nil || ttl%time.Second != 0 {
 		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
 	}
