@@ -234,18 +234,23 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	s.Requester = t.requester
 	if t.state == inside {
 		s.Slot = t.Slot()
-		// The wall time of the entry. It is computed from now, so that it follows a clock
-		// that was set in the meantime. Numbers may be ahead of the clock.
-		s.Entered = now.Add(t.entered - time.Since(launch)).UTC()
+		s.Entered = wallTime(t.entered, now) // numbers may be ahead of the clock
 		if s.Entered.Before(s.Arrived) {
 			s.Entered = s.Arrived
 		}
 		s.Since = s.Entered
 		if t.heldUntil != 0 {
-			s.HeldUntil = now.Add(t.heldUntil - time.Since(launch)).UTC()
+			s.HeldUntil = wallTime(t.heldUntil, now)
 		}
 	}
 	return s
+}
+
+// wallTime is the time of day of a moment since launch. It is computed from now, so that it
+// follows a clock that was set in the meantime. It has no fractions of milliseconds, in which
+// two lists would differ: now comes from two clocks, read one after the other.
+func wallTime(moment time.Duration, now time.Time) time.Time {
+	return now.Add(moment - now.Sub(launch)).UTC().Truncate(time.Millisecond)
 }
 
 // addressText is an address for people. It is empty if there is none, which the name of a
