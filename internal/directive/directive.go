@@ -12,51 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
-// Subdirective is one line in the block of a directive. Its setting is stored in a T. See
-// [On].
-type Subdirective[T any] struct {
-	name  string
-	parse func(T, *caddyfile.Dispenser) error
-}
-
-// On makes the subdirective with a name. parse gets a dispenser that is at the name.
-func On[T any](name string, parse func(T, *caddyfile.Dispenser) error) Subdirective[T] {
-	return Subdirective[T]{name, parse}
-}
-
-// Table lists the subdirectives of a directive, in the order of its documentation. A
-// repeated subdirective overrides the earlier one.
-type Table[T any] []Subdirective[T]
-
-// ParseBlock parses a block into settings. The dispenser is at the word before the block. of
-// is the name of the directive, for errors.
-func (t Table[T]) ParseBlock(d *caddyfile.Dispenser, of string, settings T) error {
-	if d.NextArg() {
-		return Unexpected(d, of, "a block")
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := t.parse(d, of, settings); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (t Table[T]) parse(d *caddyfile.Dispenser, of string, settings T) error {
-	names := make([]string, len(t))
-	for i, sub := range t {
-		if sub.name == d.Val() {
-			return sub.parse(settings, d)
-		}
-		names[i] = sub.name
-	}
-	expected := strings.Join(names, ", ")
-	if len(names) > 1 {
-		expected = "one of " + expected
-	}
-	return d.Errf("%s: unknown subdirective %s; expected %s", of, Quoted(d.Val()), expected)
-}
-
 // Quoted quotes a text for an error, unless it may be a URL or a login with a password. The
 // name of a matcher, which begins with @, is neither.
 func Quoted(text string) string {
@@ -88,44 +43,6 @@ func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 		return "", d.Errf("%s: unexpected %q after %q; expected %s", name, d.Val(), text, expected)
 	}
 	return text, nil
-}
-
-// OnText makes a subdirective with one text as its value, which must not be empty.
-func OnText[T any](name, expected string, field func(T) *string) Subdirective[T] {
-	return On(name, func(settings T, d *caddyfile.Dispenser) (err error) {
-		*field(settings), err = Value(d, expected)
-		if err == nil && *field(settings) == "" {
-			err = d.Errf("%s: empty; expected %s", name, expected)
-		}
-		return err
-	})
-}
-
-// OnSecret is OnText for a value of which errors show nothing.
-func OnSecret[T any](name, expected string, field func(T) *string) Subdirective[T] {
-	text := OnText(name, expected, field)
-	return On(name, func(settings T, d *caddyfile.Dispenser) error {
-		if n := d.CountRemainingArgs(); n != 1 {
-			return d.Errf("%s: found %d values; expected %s", name, n, expected)
-		}
-		return text.parse(settings, d)
-	})
-}
-
-// OnList makes a subdirective with any number of texts as its values.
-func OnList[T any](name string, field func(T) *[]string) Subdirective[T] {
-	return On(name, func(settings T, d *caddyfile.Dispenser) error {
-		*field(settings) = d.RemainingArgs()
-		return nil
-	})
-}
-
-// Flag parses a subdirective that has no value.
-func Flag(d *caddyfile.Dispenser) error {
-	if name := d.Val(); d.NextArg() {
-		return d.Errf("%s: unexpected %q; it has no value", name, d.Val())
-	}
-	return nil
 }
 
 // Range is what a whole number may be: from Least to Most. Want says so.

@@ -13,43 +13,62 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
-// Setting is one subdirective of a handler, and the JSON field of the same name. T is a pointer
-// to the handler.
+// Setting is one subdirective in the block of a directive, and the JSON field of the same name. T is
+// a pointer to what has the field.
 type Setting[T any] struct {
 	Name   string
-	Syntax string // of the values
-	Usual  string // the default, as the documents say it
-	Parse  func(T, *caddyfile.Dispenser) error
-	Fill   func(T)       // applies the default; nil if there is none
-	Check  func(T) error // after Parse, or after the defaults; nil if all is allowed
+	Syntax string                              // of the values
+	Usual  string                              // the default, as the documents say it
+	Parse  func(T, *caddyfile.Dispenser) error // gets a dispenser that is at the name
+	Fill   func(T)                             // applies the default; nil if there is none
+	Check  func(T) error                       // after Parse, or after the defaults; nil if all is allowed
 }
 
-// Settings are those of a handler, in the order of the documents.
+// Settings are those of a block, in the order of the documents. A repeated one overrides the earlier one.
 type Settings[T any] []Setting[T]
 
-// ParseBlock is [Table.ParseBlock] for a handler.
-func (all Settings[T]) ParseBlock(d *caddyfile.Dispenser, of string, handler T) error {
-	var table Table[T]
-	for _, s := range all {
-		table = append(table, On(s.Name, func(handler T, d *caddyfile.Dispenser) error {
-			if err := s.Parse(handler, d); err != nil || s.Check == nil {
-				return err
-			}
-			return In(d, s.Check(handler))
-		}))
+// ParseBlock parses a block into what has the fields. The dispenser is at the word before the block. of
+// is the name of the directive, for errors.
+func (all Settings[T]) ParseBlock(d *caddyfile.Dispenser, of string, into T) error {
+	if d.NextArg() {
+		return Unexpected(d, of, "a block")
 	}
-	return table.ParseBlock(d, of, handler)
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		if err := all.parse(d, of, into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (all Settings[T]) parse(d *caddyfile.Dispenser, of string, into T) error {
+	names := make([]string, len(all))
+	for i, s := range all {
+		if s.Name != d.Val() {
+			names[i] = s.Name
+			continue
+		}
+		if err := s.Parse(into, d); err != nil || s.Check == nil {
+			return err
+		}
+		return In(d, s.Check(into))
+	}
+	expected := strings.Join(names, ", ")
+	if len(names) > 1 {
+		expected = "one of " + expected
+	}
+	return d.Errf("%s: unknown subdirective %s; expected %s", of, Quoted(d.Val()), expected)
 }
 
 // FillIn applies the defaults, and refuses values that make no sense.
-func (all Settings[T]) FillIn(handler T) error {
+func (all Settings[T]) FillIn(into T) error {
 	var errs []error
 	for _, s := range all {
 		if s.Fill != nil {
-			s.Fill(handler)
+			s.Fill(into)
 		}
 		if s.Check != nil {
-			errs = append(errs, s.Check(handler))
+			errs = append(errs, s.Check(into))
 		}
 	}
 	return errors.Join(errs...)
@@ -85,9 +104,53 @@ func NumberSetting[T any](name, syntax string, usual int, allowed Range, field f
 	}
 }
 
+// TextSetting is a text. usual is its default, if there is one.
+func TextSetting[T any](name, syntax, usual, expected string, field func(T) *string, check func(T) error) Setting[T] {
+	return Setting[T]{
+		Name: name, Syntax: syntax, Usual: usual,
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			*field(handler), err = Value(d, expected)
+			return err
+		},
+		Fill:  func(handler T) { *field(handler) = cmp.Or(*field(handler), usual) },
+		Check: check,
+	}
+}
+
+// OptionalText is a text that is not empty if it is there.
+func OptionalText[T any](name, expected string, field func(T) *string) Setting[T] {
+	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+		*field(handler), err = Value(d, expected)
+		if err == nil && *field(handler) == "" {
+			err = d.Errf("%s: empty; expected %s", name, expected)
+		}
+		return err
+	}}
+}
+
+// SecretText is an [OptionalText] of which errors show nothing.
+func SecretText[T any](name, expected string, field func(T) *string) Setting[T] {
+	text := OptionalText(name, expected, field)
+	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) error {
+		if n := d.CountRemainingArgs(); n != 1 {
+			return d.Errf("%s: found %d values; expected %s", name, n, expected)
+		}
+		return text.Parse(handler, d)
+	}}
+}
+
+// ListSetting is any number of texts.
+func ListSetting[T any](name string, field func(T) *[]string) Setting[T] {
+	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) error {
+		*field(handler) = d.RemainingArgs()
+		return nil
+	}}
+}
+
 // ChoiceSetting is one of several words; the first is the default.
 func ChoiceSetting[T any](name string, field func(T) *string, words ...string) Setting[T] {
-	expected := strings.Join(words, " or ")
+	last := len(words) - 1
+	expected := strings.Join(words[:last], ", ") + " or " + words[last]
 	return Setting[T]{
 		Name: name, Syntax: strings.Join(words, "|"), Usual: words[0],
 		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
@@ -109,8 +172,10 @@ func FlagSetting[T any](name string, field func(T) *bool) Setting[T] {
 	return Setting[T]{
 		Name: name, Usual: "off",
 		Parse: func(handler T, d *caddyfile.Dispenser) error {
-			*field(handler) = true
-			return Flag(d)
+			if *field(handler) = true; d.NextArg() {
+				return d.Errf("%s: unexpected %q; it has no value", name, d.Val())
+			}
+			return nil
 		},
 	}
 }
@@ -120,16 +185,20 @@ func FlagSetting[T any](name string, field func(T) *bool) Setting[T] {
 func MethodsSetting[T any](name string, field func(T) *[]string, usual ...string) Setting[T] {
 	return Setting[T]{
 		Name: name, Syntax: "<method...>", Usual: cmp.Or(strings.Join(usual, " "), "none"),
-		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
-			*field(handler), err = Methods(d)
-			return err
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			args := d.RemainingArgs()
+			if len(args) == 0 {
+				return d.Errf("%s: no value; expected request methods such as GET, separated by spaces or commas", name)
+			}
+			*field(handler) = normalMethods(args)
+			return nil
 		},
 		Fill: func(handler T) {
-			if *field(handler) = NormalMethods(*field(handler)); len(*field(handler)) == 0 {
+			if *field(handler) = normalMethods(*field(handler)); len(*field(handler)) == 0 {
 				*field(handler) = usual
 			}
 		},
-		Check: func(handler T) error { return CheckMethods(name, *field(handler)) },
+		Check: func(handler T) error { return checkMethods(name, *field(handler)) },
 	}
 }
 

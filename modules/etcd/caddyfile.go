@@ -7,8 +7,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 )
 
-var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
-	directive.OnList("endpoints", func(e *Engine) *[]string { return &e.Endpoints }),
+var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
+	directive.ListSetting("endpoints", func(e *Engine) *[]string { return &e.Endpoints }),
 })
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -30,7 +30,7 @@ var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common {
 // The values may have placeholders, so they are checked when the engine is provisioned.
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	return subdirectives.ParseBlock(d, "engine etcd", e)
+	return settings.ParseBlock(d, "engine etcd", e)
 }
 
 // Interface guard

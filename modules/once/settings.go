@@ -1,7 +1,6 @@
 package once
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,10 +27,9 @@ const (
 
 // settings are in the order of the documents.
 var settings = directive.Settings[*Handler]{
-	text("key", "<text>", defaultKey, "a text with a placeholder, such as {http.request.uri.query.key}",
+	directive.TextSetting("key", "<text>", defaultKey, "a text with a placeholder, such as {http.request.uri.query.key}",
 		func(h *Handler) *string { return &h.Key }, (*Handler).checkKey),
-	text("scope", "<text>|none", "", "whose keys these are, such as {http.auth.user.id}, or none",
-		func(h *Handler) *string { return &h.Scope }, (*Handler).checkScope),
+	scope(),
 	directive.FlagSetting("required", func(h *Handler) *bool { return &h.Required }),
 	directive.MethodsSetting("methods", func(h *Handler) *[]string { return &h.Methods }, http.MethodPost, http.MethodPatch),
 	keepTime(),
@@ -55,17 +53,12 @@ var settings = directive.Settings[*Handler]{
 	engines.EngineSetting(func(h *Handler) *json.RawMessage { return &h.EngineRaw }),
 }
 
-// text is a setting that is a text. usual is its default, or "" if it is required.
-func text(name, syntax, usual, expected string, field func(*Handler) *string, check func(*Handler) error) directive.Setting[*Handler] {
-	return directive.Setting[*Handler]{
-		Name: name, Syntax: syntax, Usual: cmp.Or(usual, "required"),
-		Parse: func(h *Handler, d *caddyfile.Dispenser) (err error) {
-			*field(h), err = directive.Value(d, expected)
-			return err
-		},
-		Fill:  func(h *Handler) { *field(h) = cmp.Or(*field(h), usual) },
-		Check: check,
-	}
+// scope has no default: whose keys these are must be written.
+func scope() directive.Setting[*Handler] {
+	s := directive.TextSetting("scope", "<text>|none", "", "whose keys these are, such as {http.auth.user.id}, or none",
+		func(h *Handler) *string { return &h.Scope }, (*Handler).checkScope)
+	s.Usual = "required"
+	return s
 }
 
 func (h *Handler) checkKey() error {

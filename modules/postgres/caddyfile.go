@@ -8,10 +8,10 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 )
 
-var subdirectives = directive.Table[*Engine]{
-	directive.OnSecret("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
-	directive.OnText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
-	directive.On("ttl", enginesettings.TTL(func(e *Engine) *caddy.Duration { return &e.TTL })),
+var settings = directive.Settings[*Engine]{
+	directive.SecretText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
+	directive.OptionalText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
+	enginesettings.TTLSetting(func(e *Engine) *caddy.Duration { return &e.TTL }),
 }
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -25,7 +25,7 @@ var subdirectives = directive.Table[*Engine]{
 // The values may have placeholders, so they are checked when the engine is provisioned.
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	return subdirectives.ParseBlock(d, "engine postgres", e)
+	return settings.ParseBlock(d, "engine postgres", e)
 }
 
 // Interface guard

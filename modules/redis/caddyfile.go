@@ -7,9 +7,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 )
 
-var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Table[*Engine]{
-	directive.OnList("address", func(e *Engine) *[]string { return &e.Address }),
-	directive.On("database", (*Engine).parseDatabase),
+var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
+	directive.ListSetting("address", func(e *Engine) *[]string { return &e.Address }),
+	directive.NumberSetting("database", "<n>", 0, directive.AtLeast(0), func(e *Engine) *int { return &e.Database }),
 })
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
@@ -30,12 +30,7 @@ var subdirectives = enginesettings.With(func(e *Engine) *enginesettings.Common {
 //	}
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
-	return subdirectives.ParseBlock(d, "engine redis", e)
-}
-
-func (e *Engine) parseDatabase(d *caddyfile.Dispenser) (err error) {
-	e.Database, err = directive.AtLeast(0).Parse(d)
-	return err
+	return settings.ParseBlock(d, "engine redis", e)
 }
 
 // Interface guard

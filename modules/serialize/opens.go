@@ -14,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -36,7 +35,7 @@ func (p *WaitingPage) parseOpens(d *caddyfile.Dispenser) error {
 			return d.Errf("opens: the text is empty; expected %s", wantOpensBy)
 		}
 	}
-	return directive.In(d, p.checkOpens())
+	return nil
 }
 
 // checkOpens refuses a moment that is none, and a text that is the same for all browsers.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
@@ -38,15 +37,8 @@ const (
 // settings are in the order of the documents.
 var settings = directive.Settings[*Handler]{
 	engines.PathSetting(func(s *Handler) *string { return &s.Path }),
-	{
-		Name: "prefix", Syntax: "<text>", Usual: defaultPrefix,
-		Parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
-			s.Prefix, err = directive.Value(d, "a text")
-			return err
-		},
-		Fill:  func(s *Handler) { s.Prefix = cmp.Or(s.Prefix, defaultPrefix) },
-		Check: func(s *Handler) error { return checkPrefix(s.Prefix) },
-	},
+	directive.TextSetting("prefix", "<text>", defaultPrefix, "a text",
+		func(s *Handler) *string { return &s.Prefix }, func(s *Handler) error { return checkPrefix(s.Prefix) }),
 	directive.MethodsSetting("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
 	timeout(),
 	directive.NumberSetting("queue_length", "<n>", 0, directive.AtLeast(0), func(s *Handler) *int { return &s.QueueLength }),

@@ -64,7 +64,7 @@ func (s *Status) Provision(ctx caddy.Context) error {
 //	}
 func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
-	controls := directive.On("controls", func(s *Status, d *caddyfile.Dispenser) error {
+	controls := directive.Setting[*Status]{Name: "controls", Parse: func(s *Status, d *caddyfile.Dispenser) error {
 		s.Controls, s.Hosts = true, nil
 		for _, arg := range d.RemainingArgs() {
 			host := (&url.URL{Host: arg}).Hostname() // without a port, and the brackets of an IPv6 address
@@ -74,8 +74,8 @@ func (s *Status) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 			s.Hosts = append(s.Hosts, host)
 		}
 		return nil
-	})
-	return directive.Table[*Status]{controls}.ParseBlock(d, "serialize_status", s)
+	}}
+	return directive.Settings[*Status]{controls}.ParseBlock(d, "serialize_status", s)
 }
 
 // ServeHTTP answers with the page, or performs the action of a control.

@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -55,26 +54,27 @@ const leastHold = time.Second
 
 const pageStatuses = "200, 202, 429 or 503"
 
-func checkPageStatus(status int) error {
-	if !slices.Contains([]int{200, 202, 429, 503}, status) {
-		return fmt.Errorf("status %d: expected %s", status, pageStatuses)
+// pageStatus is one of a few numbers.
+func pageStatus() directive.Setting[*WaitingPage] {
+	s := directive.NumberSetting("status", "<code>", http.StatusServiceUnavailable, directive.Range{Most: 999, Want: pageStatuses},
+		func(p *WaitingPage) *int { return &p.Status })
+	s.Check = func(p *WaitingPage) error {
+		if !slices.Contains([]int{200, 202, 429, 503}, p.Status) {
+			return fmt.Errorf("status %d: expected %s", p.Status, pageStatuses)
+		}
+		return nil
 	}
-	return nil
+	return s
 }
 
 // provision applies the defaults, checks the settings and loads the page.
-func (p *WaitingPage) provision(visits bool) (err error) {
-	usualHold := 15 * time.Second
+func (p *WaitingPage) provision(visits bool) error {
 	if visits {
-		usualHold = 5 * time.Minute // a phone that is locked for a while keeps its place
+		p.Hold = cmp.Or(p.Hold, new(caddy.Duration(5*time.Minute))) // a phone that is locked for a while keeps its place
 	}
-	p.After = cmp.Or(p.After, new(caddy.Duration(2*time.Second)))
-	p.Hold = cmp.Or(p.Hold, new(caddy.Duration(usualHold)))
-	after, hold := time.Duration(*p.After), time.Duration(*p.Hold)
-	p.Status = cmp.Or(p.Status, http.StatusServiceUnavailable)
-	err = errors.Join(directive.CheckDuration("after", after, 0), directive.CheckDuration("hold", hold, leastHold), checkPageStatus(p.Status), p.checkOpens())
+	err := pageSettings.FillIn(p)
 	if err == nil {
-		p.page, err = waitingpage.Load(p.File, p.Status, p.JSON, after, hold)
+		p.page, err = waitingpage.Load(p.File, p.Status, p.JSON, time.Duration(*p.After), time.Duration(*p.Hold))
 	}
 	return err
 }
@@ -96,32 +96,17 @@ func (s *Handler) newLine() *waitingpage.Line {
 	return line
 }
 
-var pageSubdirectives = directive.Table[*WaitingPage]{
-	directive.On("after", func(p *WaitingPage, d *caddyfile.Dispenser) error {
-		after, err := directive.Duration(d, 0)
-		p.After = &after
-		return err
-	}),
-	directive.On("hold", func(p *WaitingPage, d *caddyfile.Dispenser) error {
-		hold, err := directive.Duration(d, leastHold)
-		p.Hold = &hold
-		return err
-	}),
-	directive.OnText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
-	directive.On("status", func(p *WaitingPage, d *caddyfile.Dispenser) (err error) {
-		if p.Status, err = (directive.Range{Most: 999, Want: pageStatuses}).Parse(d); err == nil {
-			err = directive.In(d, checkPageStatus(p.Status))
-		}
-		return err
-	}),
-	directive.On("json", func(p *WaitingPage, d *caddyfile.Dispenser) error {
-		p.JSON = true
-		return directive.Flag(d)
-	}),
-	directive.On("opens", (*WaitingPage).parseOpens),
+// pageSettings are those of the block, in the order of the documents.
+var pageSettings = directive.Settings[*WaitingPage]{
+	directive.DurationSetting("after", "2s", 0, func(p *WaitingPage) **caddy.Duration { return &p.After }),
+	directive.DurationSetting("hold", "15s", leastHold, func(p *WaitingPage) **caddy.Duration { return &p.Hold }),
+	directive.OptionalText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
+	pageStatus(),
+	directive.FlagSetting("json", func(p *WaitingPage) *bool { return &p.JSON }),
+	{Name: "opens", Parse: (*WaitingPage).parseOpens, Check: (*WaitingPage).checkOpens},
 }
 
 func (s *Handler) parseWaitingPage(d *caddyfile.Dispenser) error {
 	s.WaitingPage = new(WaitingPage)
-	return pageSubdirectives.ParseBlock(d, "waiting_page", s.WaitingPage)
+	return pageSettings.ParseBlock(d, "waiting_page", s.WaitingPage)
 }

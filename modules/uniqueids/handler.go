@@ -3,7 +3,6 @@
 package uniqueids
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,7 +16,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/modules/internal/finalanswer"
-	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
 func init() { caddy.RegisterModule(new(Handler)) }
@@ -95,11 +93,8 @@ const (
 // Provision checks the settings and opens the generators.
 func (u *Handler) Provision(ctx caddy.Context) error {
 	u.logger, u.dropped.Interval = ctx.Logger(), time.Minute
-	u.Layout = cmp.Or(u.Layout, uniqueid.Classic.String())
-	u.Node = cmp.Or(u.Node, nodeAuto)
-	u.Shards = cmp.Or(u.Shards, 1)
+	err := settings.FillIn(u)
 	u.Trust = http.CanonicalHeaderKey(u.Trust)
-	err := errors.Join(checkLayout(u.Layout), checkNode(u.Node), shardsRange.Check("shards", u.Shards), checkTrust(u.Trust))
 	for i := range u.Headers {
 		err = errors.Join(err, u.Headers[i].provision())
 	}

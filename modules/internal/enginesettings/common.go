@@ -36,15 +36,15 @@ type Common struct {
 	TLS *TLS `json:"tls,omitempty"`
 }
 
-// With adds the subdirectives of [Common] to those of an engine.
-func With[T any](of func(T) *Common, table directive.Table[T]) directive.Table[T] {
-	return append(table,
-		directive.OnText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
-		directive.On("ttl", TTL(func(e T) *caddy.Duration { return &of(e).TTL })),
-		directive.OnSecret("username", "a name", func(e T) *string { return &of(e).Username }),
-		directive.OnSecret("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
+// With adds [Common] to the settings of an engine.
+func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.Settings[T] {
+	return append(settings,
+		directive.OptionalText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
+		TTLSetting(func(e T) *caddy.Duration { return &of(e).TTL }),
+		directive.SecretText("username", "a name", func(e T) *string { return &of(e).Username }),
+		directive.SecretText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
 			func(e T) *string { return &of(e).Password }),
-		directive.On("tls", ParseTLS(func(e T) **TLS { return &of(e).TLS })))
+		tlsSetting(func(e T) **TLS { return &of(e).TLS }))
 }
 
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of

@@ -39,12 +39,12 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// TTL parses a subdirective with a time to live.
-func TTL[T any](field func(T) *caddy.Duration) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) (err error) {
-		*field(settings), err = directive.Duration(d, 0)
+// TTLSetting is a time to live. Its check is that of the engine.
+func TTLSetting[T any](field func(T) *caddy.Duration) directive.Setting[T] {
+	return directive.Setting[T]{Name: "ttl", Parse: func(engine T, d *caddyfile.Dispenser) (err error) {
+		*field(engine), err = directive.Duration(d, 0)
 		return err
-	}
+	}}
 }
 
 // Setting is a text that may contain placeholders.

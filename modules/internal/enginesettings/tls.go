@@ -30,20 +30,19 @@ type TLS struct {
 	ServerName string `json:"server_name,omitempty"`
 }
 
-var tlsSubdirectives = directive.Table[*TLS]{
-	directive.OnText("ca", "a PEM file", func(t *TLS) *string { return &t.CA }),
-	directive.OnText("cert", "a PEM file", func(t *TLS) *string { return &t.Cert }),
-	directive.OnText("key", "a PEM file", func(t *TLS) *string { return &t.Key }),
-	directive.OnText("server_name", "a host name", func(t *TLS) *string { return &t.ServerName }),
+var tlsSettings = directive.Settings[*TLS]{
+	directive.OptionalText("ca", "a PEM file", func(t *TLS) *string { return &t.CA }),
+	directive.OptionalText("cert", "a PEM file", func(t *TLS) *string { return &t.Cert }),
+	directive.OptionalText("key", "a PEM file", func(t *TLS) *string { return &t.Key }),
+	directive.OptionalText("server_name", "a host name", func(t *TLS) *string { return &t.ServerName }),
 }
 
-// ParseTLS parses the block tls.
-func ParseTLS[T any](field func(T) **TLS) func(T, *caddyfile.Dispenser) error {
-	return func(settings T, d *caddyfile.Dispenser) error {
-		t := new(TLS)
-		*field(settings) = t
-		return tlsSubdirectives.ParseBlock(d, "tls", t)
-	}
+// tlsSetting is the block tls.
+func tlsSetting[T any](field func(T) **TLS) directive.Setting[T] {
+	return directive.Setting[T]{Name: "tls", Parse: func(engine T, d *caddyfile.Dispenser) error {
+		*field(engine) = new(TLS)
+		return tlsSettings.ParseBlock(d, "tls", *field(engine))
+	}}
 }
 
 // Check returns an error if only one of two settings is there that belong together, or one has
