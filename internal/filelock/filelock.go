@@ -5,20 +5,11 @@
 // the same process. Closing the file releases the lock. A lock only excludes other locks.
 // A program that does not ask for a lock can read and write the file.
 //
-// [Wait], [Try] and [Unlock] take the result of [os.File.Fd]: the descriptor of an open
-// file, or its handle on Windows. They return the bare error of the system, because the
-// caller knows the path. If there are no such locks, the error wraps
-// [errors.ErrUnsupported]. [Lock] opens the file itself.
+// [Lock] opens the file itself. The other functions take the result of [os.File.Fd]: the
+// descriptor of an open file, or its handle on Windows. They return the bare error of the
+// system, because the caller knows the path. If there are no such locks, the error wraps
+// [errors.ErrUnsupported].
 //
 // On Unix this is flock, on Windows LockFileEx. Solaris and AIX have no lock that belongs
-// to an open file.
+// to an open file. What only lock files of queues need is there on Unix alone.
 package filelock
-
-// Mode is which other locks a lock excludes.
-type Mode int
-
-// The modes of a lock.
-const (
-	Exclusive Mode = iota // every other lock of the file
-	Shared                // exclusive locks only
-)

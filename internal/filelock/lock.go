@@ -15,7 +15,7 @@ const Poll = 2 * time.Millisecond
 
 // Lock waits for the exclusive lock of the file at path, for as long as the context
 // allows. It makes the file if it is missing. Closing the file releases the lock.
-// Somebody may remove the file, and then another process can lock a new one: see [IsAt]. A
+// Somebody may remove the file, and then another process can lock a new one. A
 // symbolic link is not followed: the directory's owner could have root make any file.
 //
 // The error wraps [errors.ErrUnsupported] if the system or the file system has no such
@@ -46,21 +46,18 @@ func tryPath(path string) (*os.File, error) {
 	}
 	// A lock file made by root would lock out the directory's owner for good.
 	fileowner.GiveHere(file)
-	locked, err := Try(file.Fd(), Exclusive)
+	locked, err := Try(file.Fd())
 	if err != nil {
 		err = fmt.Errorf("locking %s: %w", path, err)
-	} else if locked && IsAt(file, path) {
+	} else if locked && isAt(file, path) {
 		return file, nil
 	}
 	return nil, errors.Join(err, file.Close())
 }
 
-// IsAt reports whether an open file is the one at path.
-func IsAt(file *os.File, path string) bool {
-	opened, err := file.Stat()
-	if err != nil {
-		return false
-	}
+// isAt reports whether an open file is the one at path.
+func isAt(file *os.File, path string) bool {
+	opened, openedErr := file.Stat()
 	found, err := os.Stat(path)
-	return err == nil && os.SameFile(opened, found)
+	return openedErr == nil && err == nil && os.SameFile(opened, found)
 }

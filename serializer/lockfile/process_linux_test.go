@@ -253,7 +253,7 @@ func (p *process) halt(t testing.TB) {
 			return true
 		}
 		defer guard.Close()
-		if free, err := filelock.Try(guard.Fd(), filelock.Shared); free || err != nil {
+		if free, err := filelock.TryShared(guard.Fd()); free || err != nil {
 			return true
 		}
 		p.Signal(syscall.SIGCONT)

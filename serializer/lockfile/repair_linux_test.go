@@ -43,7 +43,7 @@ var edits = map[string]func(owner, ticket string) error{
 	"guard moved to owner file": func(owner, _ string) error { return os.Rename(filepath.Join(filepath.Dir(owner), name.Guard), owner) },
 	"locked file moved to owner file": func(owner, _ string) error {
 		f, err := os.Create(beside(owner))
-		_, lockErr := filelock.Try(f.Fd(), filelock.Exclusive)
+		_, lockErr := filelock.Try(f.Fd())
 		time.AfterFunc(tickInterval, func() { f.Close() })
 		return errors.Join(err, lockErr, os.Rename(f.Name(), owner))
 	},

@@ -101,12 +101,12 @@ func (g *Guard) Lock(ctx context.Context) error {
 	if g.fd < 0 {
 		return dir.ErrReplaced
 	}
-	locked, err := filelock.Try(uintptr(g.fd), filelock.Exclusive)
+	locked, err := filelock.Try(uintptr(g.fd))
 	if locked || err != nil {
 		return err
 	}
 	fd, result := g.fd, make(chan error, 1)
-	go func() { result <- filelock.Wait(uintptr(fd), filelock.Exclusive) }()
+	go func() { result <- filelock.Wait(uintptr(fd)) }()
 	for err != dir.ErrReplaced && ctx.Err() == nil {
 		select {
 		case err := <-result:

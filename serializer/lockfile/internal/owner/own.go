@@ -52,7 +52,7 @@ func (o *Own) create() (err error) {
 	if f.fd, err = o.dir.Create(draft, dir.GroupReads); err != nil {
 		return err
 	}
-	if locked, err := filelock.Try(uintptr(f.fd), filelock.Exclusive); err != nil || !locked {
+	if locked, err := filelock.Try(uintptr(f.fd)); err != nil || !locked {
 		return fmt.Errorf("locking %s: %w", o.Name, cmp.Or(err, error(unix.EWOULDBLOCK)))
 	}
 	o.mu.Lock()

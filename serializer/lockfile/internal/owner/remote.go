@@ -102,7 +102,7 @@ func (r *Remote) read(do func(words []word, levels int) error) error {
 // asks for a shared lock. So if several processes try at once, none mistakes another one
 // for the owner.
 func (r *Remote) Dead() bool {
-	locked, _ := filelock.Try(uintptr(r.file.fd), filelock.Shared)
+	locked, _ := filelock.TryShared(uintptr(r.file.fd))
 	if locked {
 		_ = filelock.Unlock(uintptr(r.file.fd))
 	}
