@@ -16,7 +16,7 @@ type Rule struct {
 // shared are readers, and room is the narrowest capacity. Arrivals further back never
 // matter: a reader behind a waiting writer waits, so no writer starves.
 func (r Rule) Admits(ahead, shared, room int) bool {
-	room = Narrower(r.Capacity(), room)
+	room = narrower(r.Capacity(), room)
 	if r.Shared {
 		shared -= ahead
 	}
@@ -32,8 +32,8 @@ func (r Rule) Capacity() int {
 	return max(r.Limit, 1)
 }
 
-// Narrower returns the smaller of two capacities, where 0 means no limit.
-func Narrower(a, b int) int {
+// narrower returns the smaller of two capacities, where 0 means no limit.
+func narrower(a, b int) int {
 	if a == 0 || b == 0 {
 		return max(a, b)
 	}
@@ -47,7 +47,7 @@ func (r Rule) Alone() bool { return !r.Shared && r.Limit <= 1 }
 // rule would.
 func (r Rule) AsStrictAs(o Rule) bool {
 	mine := r.Capacity()
-	return r.Alone() || r.Shared == o.Shared && Narrower(mine, o.Capacity()) == mine
+	return r.Alone() || r.Shared == o.Shared && narrower(mine, o.Capacity()) == mine
 }
 
 // admitNext moves the border past the first waiting ticket, if that may enter now, and
@@ -83,7 +83,7 @@ func (q *ticketQueue) setPaused(paused bool) {
 func (q *ticketQueue) admit(t *Ticket) {
 	t.admitted = true
 	q.countInside(t, 1)
-	q.room = Narrower(q.room, t.Rule.Capacity())
+	q.room = narrower(q.room, t.Rule.Capacity())
 }
 
 // withdraw moves the border back to the start.
@@ -111,7 +111,7 @@ func (q *ticketQueue) setLimit(limit int) {
 	}
 	q.room = 0
 	for t := q.first; t != q.border; t = t.next {
-		q.room = Narrower(q.room, t.Rule.Capacity())
+		q.room = narrower(q.room, t.Rule.Capacity())
 	}
 }
 
@@ -123,6 +123,6 @@ func (q *ticketQueue) widen(left int) {
 	}
 	q.room = 0
 	for t := q.first; t != q.border && q.room != left; t = t.next {
-		q.room = Narrower(q.room, t.Rule.Capacity())
+		q.room = narrower(q.room, t.Rule.Capacity())
 	}
 }

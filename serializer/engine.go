@@ -194,7 +194,13 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 // the store does not.
 func (e *Engine) using(ctx context.Context, call func(context.Context) error) error {
 	result := make(chan error, 1)
-	if !e.start(func() { result <- call(ctx) }) {
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.busy.Go(func() { result <- call(ctx) })
+	}
+	e.mu.Unlock()
+	if closed {
 		return e.closedError()
 	}
 	select {
@@ -203,17 +209,6 @@ func (e *Engine) using(ctx context.Context, call func(context.Context) error) er
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// start calls a function of the store in a goroutine. It returns false if the engine is
-// closed.
-func (e *Engine) start(call func()) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.closed {
-		e.busy.Go(call)
-	}
-	return !e.closed
 }
 
 // closeTime is how long Close waits for holders that it has revoked, and for the last

@@ -258,35 +258,36 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 	return true
 }
 
+// isNestedLocked reports whether the caller is inside another queue of the engine.
+func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.state == inside }
+
 // nestedBatch returns arrivals of callers that are inside another queue.
 func (e *Engine) nestedBatch() []*Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	clear(e.batch)
-	e.batch = e.batch[:0]
-	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool {
-		take := len(e.batch) < batchSize && t.state == arriving && t.isNestedLocked()
-		if take {
-			e.batch = append(e.batch, t)
-		}
-		return take
-	})
-	return e.batch
+	return e.takeBatchLocked((*Ticket).isNestedLocked)
 }
-
-// isNestedLocked reports whether the caller is inside another queue of the engine.
-func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.state == inside }
 
 // nextBatch returns the arrivals that ask for a ticket now, in order.
 func (e *Engine) nextBatch() []*Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool { return t.state == over })
-	n := min(len(e.arrivals), batchSize)
+	batch := e.takeBatchLocked(func(*Ticket) bool { return true })
+	e.appending, e.postponed = len(batch) > 0, false
+	return batch
+}
+
+// takeBatchLocked takes the first arrivals of a kind out of the line. Those that are over go, too.
+func (e *Engine) takeBatchLocked(wantedLocked func(*Ticket) bool) []*Ticket {
 	clear(e.batch) // tickets that are over need no memory
-	e.batch = append(e.batch[:0], e.arrivals[:n]...)
-	e.arrivals = slices.Delete(e.arrivals, 0, n)
-	e.appending, e.postponed = n > 0, false
+	e.batch = e.batch[:0]
+	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool {
+		takes := t.state == arriving && len(e.batch) < batchSize && wantedLocked(t)
+		if takes {
+			e.batch = append(e.batch, t)
+		}
+		return takes || t.state == over
+	})
 	return e.batch
 }
 

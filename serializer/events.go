@@ -1,7 +1,5 @@
 package serializer
 
-import "time"
-
 // events is an engine as its store sees it.
 type events struct{ *Engine }
 
@@ -64,22 +62,14 @@ func (e events) Evict(queue string, number uint64) bool {
 	return err == nil && remote == nil
 }
 
-// Paused implements [Events].
-func (e events) Paused(name string, until time.Time) { e.setPause(name, until) }
-
-// Lost implements [Events].
+// Lost implements [Events]. It empties all queues, except for the holders of this process. These
+// have not left yet, so tickets that this process takes from now on must wait for them.
 func (e events) Lost(cause error) {
-	refused, revoked := e.lose(cause)
-	go e.log.Warn("the claim on the queues was lost; holders are told to stop, and waiters are refused",
-		"path", e.Path(), "inside", revoked, "waiting", refused, "error", cause)
-}
-
-// lose empties all queues, except for the holders of this process. These have not left
-// yet, so tickets that this process takes from now on must wait for them.
-func (e *Engine) lose(cause error) (refused, revoked int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	refused, revoked = e.endLocked(cause)
+	refused, revoked := e.endLocked(cause)
+	go e.log.Warn("the claim on the queues was lost; holders are told to stop, and waiters are refused",
+		"path", e.Path(), "inside", revoked, "waiting", refused, "error", cause)
 	for _, q := range e.queues {
 		for t := range q.all() {
 			if t.Local() {
@@ -92,5 +82,4 @@ func (e *Engine) lose(cause error) (refused, revoked int) {
 		q.setPaused(!e.pauses.end(q.name).IsZero())
 		e.advanceLocked(q)
 	}
-	return refused, revoked
 }

@@ -113,8 +113,8 @@ func (p pauses) end(queue string) (end time.Time) {
 	return end
 }
 
-// setPause notes a pause or its end, and applies it to all queues.
-func (e *Engine) setPause(name string, until time.Time) {
+// Paused implements [Events]. It notes a pause or its end, and applies it to all queues.
+func (e events) Paused(name string, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {

@@ -159,7 +159,7 @@ func checkEntry(t *testing.T, e *Ticket) {
 	ahead, readers, room := 0, 0, 0
 	for o := e.prev; o != nil; o = o.prev {
 		ahead++
-		room = Narrower(room, o.Rule.Capacity())
+		room = narrower(room, o.Rule.Capacity())
 		readers += one(o.Rule.Shared)
 	}
 	if !e.Rule.Admits(ahead, readers, room) {

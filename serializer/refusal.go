@@ -3,7 +3,6 @@ package serializer
 import (
 	"errors"
 	"fmt"
-	"slices"
 )
 
 // The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
@@ -49,18 +48,18 @@ const (
 	ReasonGone       Reason = "gone"   // the caller's context was done
 )
 
-// causes are all reasons of refusal, each with the errors that mean it.
+// causes are all reasons of refusal, each with the error that means it.
 var causes = []struct {
 	reason Reason
-	errs   []error
+	err    error
 }{
-	{ReasonTimeout, []error{ErrTimeout}},
-	{ReasonFull, []error{ErrFull}},
-	{ReasonSuperseded, []error{ErrSuperseded}},
-	{ReasonEvicted, []error{ErrEvicted}},
-	{ReasonClosed, []error{ErrClosed}},
-	{ReasonStorage, []error{ErrStorage}}, // before ErrLost: a ticket that was never taken cannot be lost
-	{ReasonLost, []error{ErrLost}},
+	{ReasonTimeout, ErrTimeout},
+	{ReasonFull, ErrFull},
+	{ReasonSuperseded, ErrSuperseded},
+	{ReasonEvicted, ErrEvicted},
+	{ReasonClosed, ErrClosed},
+	{ReasonStorage, ErrStorage}, // before ErrLost: a ticket that was never taken cannot be lost
+	{ReasonLost, ErrLost},
 	{ReasonGone, nil}, // whatever ended the context
 }
 
@@ -80,7 +79,7 @@ func Reasons() []Reason {
 // does not know, which must be that of a context, it is [ReasonGone].
 func ReasonOf(err error) Reason {
 	for _, c := range causes {
-		if slices.ContainsFunc(c.errs, func(cause error) bool { return errors.Is(err, cause) }) {
+		if errors.Is(err, c.err) {
 			return c.reason
 		}
 	}

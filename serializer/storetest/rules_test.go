@@ -44,7 +44,7 @@ func TestWrongRules(t *testing.T) {
 		{"one less than the limit", "ahead < room", "(ahead == 0 || ahead+1 < room)"},
 		{"a writer beside readers", "return shared == 0 &&", "return (!r.Shared || shared == 0) &&"},
 		{"a reader beside writers", "return shared == 0 &&", "return (r.Shared || shared == 0) &&"},
-		{"only the own limit counts", "room = Narrower(r.Capacity(), room)", "room = r.Capacity()"},
+		{"only the own limit counts", "room = narrower(r.Capacity(), room)", "room = r.Capacity()"},
 		{"readers without a limit", "return max(r.Limit, 0)", "return 0"},
 		{"writers without a limit are two", "return max(r.Limit, 1)", "return max(r.Limit, 2)"},
 		{"a narrow limit stays", "if left != q.room {", "if left >= 0 {"},
