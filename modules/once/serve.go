@@ -18,7 +18,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
-	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
@@ -34,7 +33,6 @@ import (
 type passage struct {
 	handler *Handler
 	key     key
-	vars    map[string]any
 	repl    *caddy.Replacer
 	about   serializer.Request // what lists and logs have of it
 	id      requestid.ID
@@ -73,7 +71,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if why != nil {
 		return p.refuse(w, r, why, err)
 	}
-	p.context.Init(r, true, heldturns.Around(p.vars))
+	p.context.Init(r, true, p.all.turns)
 	body, err := p.readBody(w, r)
 	defer body.FreeAfter(p.context.Request())
 	if err != nil {
@@ -101,7 +99,7 @@ func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer) *passage {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	address := sha256.Sum256([]byte(original.Method + "\n" + original.URL.RequestURI()))
-	p := &passage{handler: h, vars: vars, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}, all: passagesOf(vars, repl)}
+	p := &passage{handler: h, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}, all: passagesOf(vars, repl)}
 	p.earlier = p.all.latest
 	p.about = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -131,16 +129,19 @@ func (p *passage) findKey(text, host string) (why *reason, err error) {
 
 // passages is what is known of one request. A variable of the request has it.
 type passages struct {
+	turns  *turncontext.Turns
 	latest *passage // which placeholders answer for, or nil
 }
 
+const passagesVar = "orderly.once"
+
 func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
-	all, _ := vars[heldturns.Once].(*passages)
+	all, _ := vars[passagesVar].(*passages)
 	if all != nil {
 		return all
 	}
-	all = new(passages)
-	vars[heldturns.Once] = all
+	all = &passages{turns: turncontext.TurnsOf(vars, new(turncontext.Turns))}
+	vars[passagesVar] = all
 	repl.Map(func(name string) (any, bool) {
 		switch {
 		case all.latest == nil:
@@ -164,26 +165,6 @@ func (p *passage) comesAgain() bool {
 		}
 	}
 	return false
-}
-
-// Held implements [heldturns.Holder].
-func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
-	for p := all.latest; p != nil; p = p.earlier {
-		if p.turn != nil {
-			turns = append(turns, p.turn)
-		}
-	}
-	return turns
-}
-
-// Innermost implements [heldturns.Holder].
-func (all *passages) Innermost() *turncontext.Context {
-	for p := all.latest; p != nil; p = p.earlier {
-		if p.context.Inside() {
-			return &p.context
-		}
-	}
-	return nil
 }
 
 // readBody reads the request body, which is compared, before anything else.
@@ -245,7 +226,7 @@ func (p *passage) arrive(w http.ResponseWriter, r *http.Request) (serializer.Tur
 	timeout := time.Duration(*p.handler.Timeout)
 	turn, wait, err := p.engine.Arrive(serializer.Arrival{
 		Queue: p.queue(), Client: r.RemoteAddr, MaxWaiting: maxWaiting, Timeout: timeout, NoWait: timeout == 0,
-		Requester: p, Revoke: func(cause error) { p.context.Revoke(cause) }, Holds: heldturns.Of(p.vars),
+		Requester: p, Revoke: func(cause error) { p.context.Revoke(cause) }, Holds: p.all.turns.Held(),
 	})
 	if turn != nil || err != nil {
 		return turn, err
@@ -312,7 +293,7 @@ func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	}
 	p.sent.latency, p.sent.cut = p.latency, func(cause error) { p.context.Revoke(cause) }
 	p.context.Trace(p.sent.trace())
-	p.context.Begin(r)
+	p.context.Begin(r, p.turn)
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))
 	return p.response.Deliver(p.runInside(r, next))
 }
@@ -386,7 +367,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, why *reason, er
 	}
 	p.logSome(kind, level, "refused", zap.String("reason", why.name), zap.Error(err))
 	p.count(why.name)
-	heldturns.Around(p.vars).Fail(turncontext.ErrRefused)
+	p.all.turns.Around().Fail(turncontext.ErrRefused)
 	return why.answer(w, r)
 }
 
@@ -409,7 +390,4 @@ func (p *passage) logSome(kind string, level zapcore.Level, message string, more
 }
 
 // Interface guards
-var (
-	_ serializer.Requester = (*passage)(nil)
-	_ heldturns.Holder     = (*passages)(nil)
-)
+var _ serializer.Requester = (*passage)(nil)

@@ -9,7 +9,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 )
 
 // holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
@@ -65,7 +64,7 @@ func (p *passage) reenter() bool {
 // passage is the one that a limit, an operator or a lost lease revokes.
 func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
-	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)))
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.all.turns)
 	p.turn, p.about.Token, p.about.Position = earlier.turn, earlier.about.Token, earlier.about.Position
 	p.about.Slot, p.about.Waited, p.about.Since = earlier.about.Slot, earlier.about.Waited, time.Now()
 	p.all.add(p, r)
@@ -80,9 +79,4 @@ func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Req
 	}
 	defer leave() // for handlers that panic
 	return p.serveInside(w, r, next, leave)
-}
-
-// isHeld reports whether the turn goes on though the request has left.
-func (p *passage) isHeld() bool {
-	return !p.heldUntil.IsZero() && p.context.Over() && p.turn.Context().Err() == nil
 }

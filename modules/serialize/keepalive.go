@@ -14,7 +14,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -148,7 +147,7 @@ func (p *passage) endStream(r *http.Request, err *error) {
 		*err = caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
 	}
 	if *err != nil {
-		heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)).Fail(*err)
+		p.all.turns.Around().Fail(*err)
 	}
 	if *err = p.stream.End(*err); *err == nil {
 		return

@@ -16,7 +16,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
-	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
@@ -56,19 +55,24 @@ type passage struct {
 // once: a proxy's transport may read the variables after its handler has returned, beside error
 // routes.
 type passages struct {
-	latest *passage // or nil
-	bypass bool     // the request bypasses all queues from now on
-	stream *stream  // of the outermost line with keepalive that the request has not left, or nil
+	turns    *turncontext.Turns
+	provided turncontext.Turns // with the same allocation
+	latest   *passage          // or nil
+	bypass   bool              // the request bypasses all queues from now on
+	stream   *stream           // of the outermost line with keepalive that the request has not left, or nil
 }
+
+const passagesVar = "orderly.serialize"
 
 // ServeHTTP waits for the request's turn, serves it, and hands the turn over.
 func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) (err error) {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	waitingpage.TakeCookies(r, vars)
-	all, _ := vars[heldturns.Serialize].(*passages)
+	all, _ := vars[passagesVar].(*passages)
 	if all == nil {
 		all = new(passages)
-		vars[heldturns.Serialize] = all
+		all.turns = turncontext.TurnsOf(vars, &all.provided)
+		vars[passagesVar] = all
 	}
 	all.bypass = all.bypass || s.Off && !isAmbiguous(r.URL.Path)
 	if all.bypass || s.Off {
@@ -89,7 +93,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		defer p.endStream(r, &err)
 	}
 	p.stream = all.stream
-	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, heldturns.Around(vars))
+	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, all.turns)
 	defer p.leaveVisit()
 	if err = p.joinVisit(w, r); err == nil {
 		err = p.checkOpen(r)
@@ -105,7 +109,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	case err == nil:
 		return p.serve(w, r, next)
 	case errors.Is(err, waitingpage.ErrAnswered):
-		heldturns.Around(vars).Fail(turncontext.ErrRefused) // what is around must not take the page for an answer of the upstream
+		all.turns.Around().Fail(turncontext.ErrRefused) // what is around must not take the page for an answer of the upstream
 		return nil
 	}
 	return p.refuse(w, r, next, err)
@@ -139,8 +143,10 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	p.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
-	if around := all.innermost(); around != nil {
-		p.about.Slot = around.about.Slot
+	for e := all.latest; e != nil && p.about.Slot == ""; e = e.earlier {
+		if e.context.Inside() {
+			p.about.Slot = e.about.Slot
+		}
 	}
 	return p
 }
@@ -204,32 +210,6 @@ func (all *passages) add(p *passage, r *http.Request) {
 		}
 		return all.latest.about.Placeholder(key)
 	})
-}
-
-// Innermost implements [heldturns.Holder].
-func (all *passages) Innermost() *turncontext.Context {
-	if p := all.innermost(); p != nil {
-		return &p.context
-	}
-	return nil
-}
-
-func (all *passages) innermost() *passage {
-	p := all.latest
-	for p != nil && !p.context.Inside() {
-		p = p.earlier
-	}
-	return p
-}
-
-// Held implements [heldturns.Holder].
-func (all *passages) Held(turns []serializer.Turn) []serializer.Turn {
-	for p := all.latest; p != nil; p = p.earlier {
-		if p.context.Inside() || p.isHeld() {
-			turns = append(turns, p.turn)
-		}
-	}
-	return turns
 }
 
 // readBody reads the request body before the request takes its ticket. So a slow or
@@ -314,7 +294,7 @@ func (p *passage) arrival(r *http.Request) serializer.Arrival {
 	return serializer.Arrival{
 		Queue: p.about.Queue, Client: r.RemoteAddr, Rule: p.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
 		Timeout: s.timeoutOf(r), Slots: s.slots, Requester: p, Revoke: p.revoke,
-		Holds: heldturns.Of(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)),
+		Holds: p.all.turns.Held(),
 	}
 }
 
@@ -378,7 +358,7 @@ func refusalOf(err error) *serializer.Refused {
 // answer what is the client's fault: trying again does not help.
 func (p *passage) answerRefusal(w http.ResponseWriter, r *http.Request) error {
 	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
-	heldturns.Around(r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)).Fail(turncontext.ErrRefused)
+	p.all.turns.Around().Fail(turncontext.ErrRefused)
 	if p.about.Reason == "" && failure.StatusCode < 500 {
 		return p.failure
 	}
@@ -406,7 +386,7 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 // serveInside runs the next handlers with the turn, which ends by leave.
 func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, leave func()) error {
 	s := p.handler
-	p.context.Begin(r)
+	p.context.Begin(r, p.turn)
 	p.response.Init(w, r, &p.context, p.kept())
 	if hold := time.Duration(*s.HoldTimeout); hold > 0 {
 		timer := time.AfterFunc(hold, func() { p.revoke(errHoldTimeout) })
@@ -478,7 +458,4 @@ func (p *passage) revoked() *turncontext.Revocation {
 }
 
 // Interface guards
-var (
-	_ serializer.Requester = (*passage)(nil)
-	_ heldturns.Holder     = (*passages)(nil)
-)
+var _ serializer.Requester = (*passage)(nil)

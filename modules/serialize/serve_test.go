@@ -9,7 +9,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/modules/internal/heldturns"
+	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
 // Bug: a queue in an error route wrote a variable of the request, while a proxy's dial,
@@ -63,7 +63,7 @@ func TestOffWithAmbiguousPaths(t *testing.T) {
 		if err := s.ServeHTTP(w, r, passes); err != nil {
 			t.Fatal(err)
 		}
-		all := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)[heldturns.Serialize].(*passages)
+		all := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)[passagesVar].(*passages)
 		if all.bypass != bypasses {
 			t.Errorf("%s bypasses the queues that follow: %t; expected %t", path, all.bypass, bypasses)
 		}
@@ -88,7 +88,7 @@ func TestHeldTurns(t *testing.T) {
 		inside := next
 		next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 			err := s.ServeHTTP(w, r, inside)
-			held = append(held, len(heldturns.Of(vars)))
+			held = append(held, len(turncontext.TurnsOf(vars, nil).Held()))
 			return err
 		})
 	}

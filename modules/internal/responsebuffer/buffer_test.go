@@ -68,13 +68,14 @@ func (s *site) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // begin begins the response to a request that is inside.
 func begin(w http.ResponseWriter, r *http.Request, limit int64, finish bool) *Buffer {
 	b, t := new(Buffer), new(turncontext.Context)
-	var around *turncontext.Context
-	if outer, nested := w.(*Buffer); nested {
-		around = outer.turn
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	turns := new(turncontext.Turns)
+	if vars != nil {
+		turns = turncontext.TurnsOf(vars, turns)
 	}
-	t.Init(r, finish, around)
+	t.Init(r, finish, turns)
 	b.Init(w, r, t, limit)
-	t.Begin(r)
+	t.Begin(r, nil)
 	return b
 }
 

@@ -14,13 +14,17 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Context is the context of a request while the next handlers run. Init prepares it, Begin
 // puts the request inside, and End ends the turn. Afterwards, error routes have the outer
 // context again, or one that ends with it.
 type Context struct {
-	around  *Context      // the turn that the request holds already, in another queue, or nil
+	turns   *Turns   // of the request
+	around  *Context // the turn that it holds already, in another queue, or nil
+	earlier *Context // the turn that it has taken before, which may be over, or nil
+	turn    serializer.Turn
 	request *http.Request // that is inside
 	outer   fixedType
 	inside  fixedType // of the next handlers
@@ -58,10 +62,9 @@ type Revocation struct {
 
 // Init prepares the context of a request that is going to wait. With finish, it outlives
 // the client: a PHP script does not stop when its client hangs up, and the next request
-// must not enter before the script has ended. It never outlives the turn around it: the one
-// that the request has taken last of those that it holds already, or nil.
-func (c *Context) Init(r *http.Request, finish bool, around *Context) {
-	c.around, c.outer, c.OutlivesClient = around, fixedType{r.Context()}, finish
+// must not enter before the script has ended. It never outlives the turn around it.
+func (c *Context) Init(r *http.Request, finish bool, turns *Turns) {
+	c.turns, c.around, c.outer, c.OutlivesClient = turns, turns.Around(), fixedType{r.Context()}, finish
 	parent := c.outer.Context
 	if finish {
 		parent = context.WithoutCancel(parent)
@@ -73,14 +76,6 @@ func (c *Context) Init(r *http.Request, finish bool, around *Context) {
 			c.Revoke(revoked.Cause)
 		}
 	}
-}
-
-// Depth is how many turns the request holds, up to this one. c may be nil.
-func (c *Context) Depth() (depth int) {
-	for ; c != nil; c = c.around {
-		depth++
-	}
-	return depth
 }
 
 // Trace lets net/http report what it does for the next handlers. It is called after Init.
@@ -115,9 +110,10 @@ func (c *Context) Waiting(unread bool) (ctx context.Context, stop func()) {
 	return ctx, func() { leave(); cancel() }
 }
 
-// Begin puts the request inside.
-func (c *Context) Begin(r *http.Request) {
-	c.request = r
+// Begin puts the request inside, by a turn.
+func (c *Context) Begin(r *http.Request, turn serializer.Turn) {
+	c.request, c.turn = r, turn
+	c.earlier, c.turns.latest = c.turns.latest, c
 	c.state.Store(inside)
 	setContext(r, &c.inside)
 }

@@ -19,8 +19,8 @@ func requestOf(ctx context.Context) *http.Request {
 // begin puts a request inside.
 func begin(r *http.Request, finish bool, around *Context) *Context {
 	c := new(Context)
-	c.Init(r, finish, around)
-	c.Begin(r)
+	c.Init(r, finish, &Turns{around})
+	c.Begin(r, nil)
 	return c
 }
 
