@@ -203,7 +203,9 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return fmt.Errorf("serialize: %w", err)
 	}
-	return registered.addHandler(s)
+	registered.handlers.Store(s, true)
+	registered.sample(ctx)
+	return nil
 }
 
 // openEngine opens the engine, and what counts and reports the requests.
@@ -266,7 +268,7 @@ func (s *Handler) Cleanup() error {
 	if s.engine == nil {
 		return nil
 	}
-	registered.removeHandler(s)
+	registered.handlers.Delete(s)
 	used := s.engine.End(func() {
 		s.passConcurrency()
 		s.passOpening()
