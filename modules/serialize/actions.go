@@ -209,7 +209,7 @@ func resume(ctx context.Context, queue string, _ url.Values) (answer any, err er
 // change pauses or resumes queues. The answer says of each whether it is paused now.
 func change(ctx context.Context, queue string, do func(e *engines.Shared, name string) error) (answer any, err error) {
 	names := namesOf(queue)
-	listed := sync.OnceValue(func() []*listedQueue { return registered.lists(ctx, names) })
+	listed := sync.OnceValue(func() []*listedQueue { return queuesOf(ctx, names) })
 	found := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return !mayHave(e, names[e], listed) })
 	if len(found) == 0 {
 		return nil, adminError(http.StatusNotFound, fmt.Errorf(
@@ -231,6 +231,6 @@ func change(ctx context.Context, queue string, do func(e *engines.Shared, name s
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
 // have one: nobody may have come to it yet. No queue's name has a placeholder.
 func mayHave(e *engines.Shared, name string, listed func() []*listedQueue) bool {
-	isListed := func(q *listedQueue) bool { return q.engine == e && serializer.Matches(name, q.Prefix) }
+	isListed := func(q *listedQueue) bool { return q.engine.Space == e.Space && serializer.Matches(name, q.Prefix) }
 	return name != "" && !queueview.Placeholder.MatchString(name) && (has(e, name) || slices.ContainsFunc(listed(), isListed))
 }

@@ -23,9 +23,11 @@ type listedQueue struct {
 // of paths and prefixes. It is never nil. Engines of one space have the same queues: each is
 // listed once, with the requests that any of them serves.
 func queuesOf(ctx context.Context, names map[*engines.Shared]string) []*listedQueue {
+	asked := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return names != nil && names[e] == "" })
+	lists := engines.AskAll(asked, func(e *engines.Shared) []*listedQueue { return listQueues(ctx, e) })
 	type key struct{ space, prefix string }
 	known := make(map[key]*listedQueue)
-	for _, q := range registered.lists(ctx, names) {
+	for _, q := range slices.Concat(lists...) {
 		k := key{q.engine.Space, q.Prefix}
 		if known[k] == nil || known[k].Error != "" {
 			known[k] = q

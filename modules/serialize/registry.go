@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,12 +74,6 @@ func (r *registry) allPrefixes() (all []*knownPrefix) {
 	}
 	slices.SortFunc(all, func(a, b *knownPrefix) int { return strings.Compare(a.Prefix, b.Prefix) })
 	return all
-}
-
-// lists are the lists of the engines that have names, or with nil of all, in the order of keys.
-func (r *registry) lists(ctx context.Context, names map[*engines.Shared]string) []*listedQueue {
-	open := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return names != nil && names[e] == "" })
-	return slices.Concat(engines.AskAll(open, func(e *engines.Shared) []*listedQueue { return listQueues(ctx, e) })...)
 }
 
 // checkEngineChange refuses another engine for a queue that another line of the
