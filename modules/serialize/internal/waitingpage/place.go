@@ -97,18 +97,13 @@ func (p *Places) update() {
 	if time.Since(p.read) < placesShare*p.cost {
 		return
 	}
-	begun := time.Now()
-	ctx, cancel := context.WithTimeout(context.Background(), placesWait)
-	defer cancel()
-	states, _ := p.Queues(ctx) // none if it fails, and the places stay as they were
-	note(states, begun)
-	p.read = time.Now()
-	p.cost = p.read.Sub(begun)
+	p.noteLocked()
 }
 
-// note notes where the waiters stand that have to know.
-func note(states []serializer.QueueState, begun time.Time) {
-	for _, state := range states {
+// noteLocked notes where the waiters stand that have to know.
+func (p *Places) noteLocked() {
+	begun := time.Now()
+	for _, state := range p.Known(func(string) bool { return true }) {
 		number := 0
 		for _, ticket := range state.Tickets {
 			if ticket.State == serializer.StateInside {
@@ -124,6 +119,8 @@ func note(states []serializer.QueueState, begun time.Time) {
 			}
 		}
 	}
+	p.read = time.Now()
+	p.cost = p.read.Sub(begun)
 }
 
 // Number is the place of a waiter; 0 is not known. If the latest reading has not found the waiter,
@@ -134,7 +131,7 @@ func (p *Places) Number(of Waiter) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if of.Standing().Load() == nil {
-		note(p.Known(func(string) bool { return true }), time.Now())
+		p.noteLocked()
 	}
 	if place := of.Standing().Load(); place != nil {
 		return place.Number
