@@ -18,8 +18,8 @@ import (
 // without a goroutine, while its browser asks for its place again and again. One that ends
 // unclaimed is remembered for a while, so that its browser learns why.
 //
-// It is in one of six states, and only moves forward: registered, if it comes before an [Opening],
-// waiting, offered, then claimed, or visiting and over, or over at once. [absences] says for how
+// It is in one of five states, and only moves forward: registered, if it comes before an [Opening],
+// waiting, offered, visiting, and over, or over at once. [absences] says for how
 // long an offered turn waits for its browser.
 type Ticket struct {
 	line    *Line  // for which it was taken
@@ -60,9 +60,8 @@ const (
 	registered state = iota // it joins its queue later
 	waiting                 // in line
 	offered                 // the turn has come, and waits for the browser
-	claimed                 // a request of the browser has the turn
 	visiting                // all requests of the browser have it; see visit
-	over                    // without a turn; the browser may come and learn why
+	over                    // the browser may come and learn why, unless a request has the turn
 )
 
 // Errors of tickets.
@@ -197,7 +196,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		return nil, errWaiting
 	case offered:
 		t.endOfferLocked()
-		t.state = claimed
+		t.timer.Stop()
+		t.timer = nil // it would keep the request that has the turn, and takes memory for as long as a visit
 		t.places().absences.end(t.about.Queue, t.about.Described.ClientIP)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.line.Report.Waited(&t.about, nil)
@@ -207,7 +207,9 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 			n.Part = t.beginLocked(n)
 			return t.turn, nil
 		}
-		t.claimer = &n.Arrival
+		t.state, t.err, t.claimer = over, errNone, &n.Arrival
+		t.book.remove(t)
+		return t.turn, nil
 	case visiting:
 		if n.Part = t.partLocked(n.Line.Visits, n.Revoke); n.Part == nil {
 			return nil, errNone
@@ -215,13 +217,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		n.Part.inside = true
 		n.About.Since = time.Now()
 		return t.turn, nil
-	case claimed:
-		return nil, errNone
-	case over:
-		return nil, t.learnLocked(n)
 	}
-	t.book.remove(t)
-	return t.turn, nil
+	return nil, t.learnLocked(n)
 }
 
 // learnLocked is what a request learns of a ticket that is over. The browser shows only the
@@ -265,15 +262,9 @@ func (t *Ticket) endOfferLocked() {
 	}
 }
 
-// scheduleLocked sets the timer. A ticket whose turn was claimed needs none any more: it would keep
-// the request that has the turn, and takes memory for as long as a visit.
+// scheduleLocked sets the timer.
 func (t *Ticket) scheduleLocked() {
-	switch {
-	case t.timer == nil:
-	case t.state == claimed || t.state == visiting:
-		t.timer.Stop()
-		t.timer = nil
-	default:
+	if t.timer != nil {
 		t.timer.Reset(time.Until(t.deadlineLocked()))
 	}
 }
@@ -340,7 +331,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
 	claimer, visits := t.claimer, t.visit != nil
-	if t.err == nil && t.state != claimed && !visits {
+	if t.err == nil && !visits {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
 			t.endLocked(t.err)
