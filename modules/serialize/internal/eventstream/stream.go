@@ -150,8 +150,8 @@ func (s *Stream) Unwrap() http.ResponseWriter { return s.w }
 type problem struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
-	Code    string `json:"code"` // the reason of a refusal, or else the status
-	Status  int    `json:"status"`
+	Code    string `json:"code"`   // the reason of a refusal, or else the status
+	Status  int    `json:"status"` // 503, whatever has happened
 }
 
 // retryTime is when a client should try again if nobody has said it.
@@ -175,16 +175,16 @@ func (s *Stream) End(err error) error {
 func (s *Stream) fail(status int) {
 	p := problem{
 		Message: fmt.Sprintf("the server has answered %d %s", status, http.StatusText(status)), Type: "overloaded_error",
-		Code: strconv.Itoa(status), Status: status,
+		Code: strconv.Itoa(status), Status: http.StatusServiceUnavailable,
 	}
 	reason := s.reason()
 	switch {
 	case reason != "":
 		p.Code, p.Message = reason, "the request was refused while it waited in a queue: "+reason
 	case status < 300:
-		p.Status, p.Message = http.StatusBadGateway, p.Message+", but not with an event stream"
+		status, p.Message = http.StatusBadGateway, p.Message+", but not with an event stream"
 	}
-	s.state, s.failure = failed, caddyhttp.Error(p.Status, errors.New(p.Message))
+	s.state, s.failure = failed, caddyhttp.Error(status, errors.New(p.Message))
 	data, _ := json.Marshal(map[string]any{"type": "error", "error": p}) // which are texts and a number
 	_, _ = fmt.Fprintf(s.w, "event: error\nretry: %d\ndata: %s\n\n", s.retry().Milliseconds(), data)
 	_ = http.NewResponseController(s.w).Flush() // an error: the client has gone
