@@ -229,7 +229,11 @@ func BufferSetting[T any](least Size, memory, disk func(T) **Size) Setting[T] {
 		Name: "buffer", Syntax: "<size> [<disk>]", Usual: usual + " " + usualDisk,
 		Parse: func(handler T, d *caddyfile.Dispenser) error {
 			*memory(handler), *disk(handler) = nil, nil
-			return Sizes(d, expected, memory(handler), disk(handler))
+			err := Sizes(d, expected, memory(handler), disk(handler))
+			if size := *memory(handler); err == nil && size != nil && *size == Off && *disk(handler) != nil {
+				return d.Errf("buffer off: unexpected %q; nothing is kept on disk", d.Val())
+			}
+			return err
 		},
 		Fill: func(handler T) {
 			fillSize(memory(handler), usual)
