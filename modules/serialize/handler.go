@@ -3,6 +3,7 @@ package serialize
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -237,7 +238,7 @@ func (s *Handler) derive() {
 		s.ruleText, s.slots = s.slotsText(), s.slotsNow
 	}
 	if len(s.SharedMethods) > 0 {
-		s.ruleText += ", shared_methods " + strings.Join(s.SharedMethods, " ")
+		s.ruleText += ", shared_methods " + strings.Join(slices.Sorted(slices.Values(s.SharedMethods)), " ")
 		s.capacity = 0 // writers are alone inside, and readers are not
 		s.limit = s.shared.Capacity()
 	}
