@@ -37,7 +37,7 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) error {
 	txn, removals := s.newBatch(tickets)
 	defer s.Abandon()
-	reported := func() bool { return s.SentLocked() == 0 }
+	reported := func() bool { return len(s.Sent) == 0 }
 	for {
 		answered, err := s.send(txn, removals)
 		switch {

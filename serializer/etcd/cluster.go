@@ -121,7 +121,7 @@ func ask[T any](ctx context.Context, c *cluster, request func(context.Context, *
 // leader, or did not answer. Only etcd itself gives errors that do not.
 func transient(err error) bool {
 	known, ok := errors.AsType[rpctypes.EtcdError](err)
-	return !errors.Is(err, errElsewhere) && (!ok || known.Code() == codes.Unavailable)
+	return !ok || known.Code() == codes.Unavailable
 }
 
 // denied reports whether etcd refuses the user. That may pass: somebody may correct the

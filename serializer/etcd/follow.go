@@ -124,7 +124,7 @@ func (s *session) advance(gone bool, applied, shown int64, reportLocked func()) 
 	}
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	if s.OverLocked() {
+	if s.Over {
 		return
 	}
 	reportLocked()

@@ -9,19 +9,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// SetInside implements [serializer.Store]. In a paused queue, the ticket's key says it.
-func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
-	if !paused {
-		return
-	}
-	go func() {
-		_ = lease.Do(st.Ctx, st.Store, "marking a ticket in", func(s *session) (err error) {
-			if s.Owns(t) {
-				_, err = s.persist(ifExists(t, s.put(t.Key, lease.Record(t, true)))) // it is for lists only
-			}
-			return err
-		})
-	}()
+// MarkInside implements [lease.Protocol]. The ticket's key says it.
+func (s *session) MarkInside(t *serializer.Ticket) {
+	_, _ = s.persist(ifExists(t, s.put(t.Key, lease.Record(t, true))))
 }
 
 // Evict implements [serializer.Store]. It puts a key that asks the owner, which alone

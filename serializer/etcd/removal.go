@@ -48,7 +48,7 @@ func (s *session) removeAll() {
 func (s *session) nextRemovals() []string {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	if s.OverLocked() {
+	if s.Over {
 		return nil
 	}
 	return s.TakeLeavingLocked(int(s.store.operations.Load()))

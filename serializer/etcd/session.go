@@ -50,7 +50,7 @@ func (s *session) Start() error {
 	s.id, s.ttl, s.clusterID = granted.ID, time.Duration(granted.TTL)*time.Second, granted.ClusterId
 	s.Begin(fmt.Sprintf("%x", s.id), sent, s.ttl)
 	if err := s.register(); err != nil {
-		if errors.Is(err, errElsewhere) {
+		if errors.Is(err, lease.ErrElsewhere) {
 			_ = s.Revoke(s.Ctx) // the next try requests another one
 		}
 		return fmt.Errorf("registering in the namespace: %w", err)
@@ -79,10 +79,6 @@ type history struct {
 	cluster uint64 // of the last session, for people
 }
 
-// errElsewhere is why a process begins no session in another history than its last one. There, it
-// would let callers in beside those of the processes that are still in the old one.
-var errElsewhere = errors.New("another history of the queues")
-
 // register puts a key that ends with the lease. That shows whether the user may read and
 // write the namespace: etcd grants and renews leases even without these rights.
 func (s *session) register() (err error) {
@@ -103,7 +99,7 @@ func (s *session) register() (err error) {
 	case !answer.Succeeded:
 		return fmt.Errorf("%w: in cluster %x, key %s is missing or another one; this process has used it in cluster %x, where others may be inside; "+
 			"put the endpoints or the data right, or, if nobody uses the old ones, restart all Caddys",
-			errElsewhere, answer.Header.ClusterId, st.keys.history(), known.cluster)
+			lease.ErrElsewhere, answer.Header.ClusterId, st.keys.history(), known.cluster)
 	}
 	st.history.Store(&history{known.id, s.clusterID})
 	return nil

@@ -22,21 +22,23 @@ type Session struct {
 	Local   int             // own tickets that have joined and were not removed
 	Remote  int             // remote tickets among Tickets
 	Leaving map[string]bool // keys of own tickets to be taken out
+	Over    bool            // nothing is reported any more
+
+	// Sent are the tickets of the Append in progress that are not reported yet, by the IDs of Send.
+	Sent map[string]*serializer.Ticket
 
 	store    *Store
 	protocol Protocol
 	name     string // for people
 	ref      uint64 // of its tickets
 	end      context.CancelCauseFunc
-	sent     map[string]*serializer.Ticket // of the Append in progress, see Send
-	over     bool
 }
 
 func newSession(st *Store) *Session {
 	st.last++
 	s := &Session{
 		store: st, ref: st.last, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
-		Leaving: make(map[string]bool), sent: make(map[string]*serializer.Ticket),
+		Leaving: make(map[string]bool), Sent: make(map[string]*serializer.Ticket),
 	}
 	s.Ctx, s.end = context.WithCancelCause(st.Ctx)
 	s.protocol = st.New(s)
@@ -52,12 +54,6 @@ func (s *Session) Begin(name string, sent, ttl time.Duration) {
 
 // Go calls a function in a goroutine, which must end soon after the session is over.
 func (s *Session) Go(f func()) { s.store.running.Go(f) }
-
-// Owns reports whether a ticket of this process belongs to the session.
-func (s *Session) Owns(t *serializer.Ticket) bool { return t.Ref == s.ref }
-
-// OverLocked reports whether the session is over. Nothing is reported any more.
-func (s *Session) OverLocked() bool { return s.over }
 
 // Wake has the protocol ask something of the servers soon.
 func (s *Session) Wake() {
@@ -77,7 +73,7 @@ func (s *Session) forgetIfLeftLocked() {
 	delete(s.store.sessions, s.ref)
 	go func() {
 		for ctx := s.store.Ctx; s.revoke(ctx, 0) != nil && ctx.Err() == nil; {
-			s.store.awaitSession(ctx)
+			_ = s.store.awaitChange(ctx, func() bool { return s.store.current != nil })
 		}
 	}()
 }
@@ -105,30 +101,27 @@ func (s *Session) Send(tickets []*serializer.Ticket, id func(i int) string) (rec
 	defer s.store.Mu.Unlock()
 	for i, t := range tickets {
 		t.Ref, t.Owner, t.Arrived = s.ref, s.store.Owner, now
-		s.sent[id(i)] = t
+		s.Sent[id(i)] = t
 		records = append(records, Record(t, false))
 	}
 	return records
 }
-
-// SentLocked is how many of the tickets that were sent are not reported yet.
-func (s *Session) SentLocked() int { return len(s.sent) }
 
 // Abandon gives up tickets that were sent and are not reported, and counts them. If the
 // servers still make them, they are taken out.
 func (s *Session) Abandon() (n int) {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	n = len(s.sent)
-	clear(s.sent)
+	n = len(s.Sent)
+	clear(s.Sent)
 	return n
 }
 
 // JoinedLocked reports a ticket of this session, which was sent under an ID. The ticket is taken
 // out if its caller has gone, or if it was abandoned.
 func (s *Session) JoinedLocked(id, key string, number uint64) {
-	t := s.sent[id]
-	delete(s.sent, id)
+	t := s.Sent[id]
+	delete(s.Sent, id)
 	if t != nil {
 		t.Key, t.Number = key, number
 	}

@@ -26,9 +26,14 @@ type Options struct {
 	// New makes the protocol of a session. It asks nothing of the servers.
 	New func(*Session) Protocol
 
-	// Passes reports whether an error of [Protocol.Start] may pass soon by itself.
+	// Passes reports whether an error of [Protocol.Start] may pass soon by itself. That of
+	// ErrElsewhere does not.
 	Passes func(error) bool
 }
+
+// ErrElsewhere is why a process begins no session in another history than its last one. There, it
+// would let callers in beside those of the processes that are still in the old one.
+var ErrElsewhere = errors.New("another history of the queues")
 
 // Protocol is what the session of a store says to its servers.
 type Protocol interface {
@@ -41,6 +46,10 @@ type Protocol interface {
 
 	// Revoke ends the lease, if it has not ended, and all its tickets with it.
 	Revoke(ctx context.Context) error
+
+	// MarkInside says of a ticket of the session in a paused queue that it is inside. That is
+	// for lists only.
+	MarkInside(t *serializer.Ticket)
 }
 
 // Store is what all stores with leases do. A store embeds it, and adds the rest of
@@ -94,6 +103,19 @@ func (st *Store) Stands(t *serializer.Ticket) bool {
 	return s != nil && s.Stands()
 }
 
+// SetInside implements [serializer.Store]. It must not wait for Mu: reports to the engine are made
+// with it, and wait for the engine's lock.
+func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
+	if !paused {
+		return
+	}
+	go func() {
+		if s, err := st.await(st.Ctx); err == nil && s.ref == t.Ref {
+			s.protocol.MarkInside(t)
+		}
+	}()
+}
+
 // The Ref of a ticket of another process.
 const (
 	IsInside = 1 << iota // its owner says so
@@ -120,7 +142,7 @@ func (st *Store) Remove(t *serializer.Ticket) {
 	s := st.sessions[t.Ref]
 	s.Local--
 	switch {
-	case s.over:
+	case s.Over:
 		s.forgetIfLeftLocked()
 	case s.Tickets[t.Key] == t: // otherwise, it was taken out by another process
 		delete(s.Tickets, t.Key)
@@ -135,7 +157,7 @@ func (st *Store) Close() error {
 	st.Mu.Lock()
 	s := st.current
 	if s != nil {
-		s.over = true // so that nothing is reported any more
+		s.Over = true // so that nothing is reported any more
 	}
 	st.Mu.Unlock()
 	if s == nil || !s.Stop() {
@@ -169,11 +191,6 @@ func (st *Store) await(ctx context.Context) (s *Session, failure error) {
 		return s != nil || failure != nil
 	})
 	return s, cmp.Or(failure, err)
-}
-
-// awaitSession waits until there is a session, or ctx is done.
-func (st *Store) awaitSession(ctx context.Context) {
-	_ = st.awaitChange(ctx, func() bool { return st.current != nil })
 }
 
 // awaitChange waits until a condition holds that setCurrentLocked can change.
@@ -224,7 +241,7 @@ func (st *Store) run() {
 			continue
 		}
 		// A connection may break at this moment, so a single failure means little.
-		if (tries >= 3 || !st.Passes(err)) && st.fail(err) && st.Ctx.Err() == nil {
+		if (tries >= 3 || errors.Is(err, ErrElsewhere) || !st.Passes(err)) && st.fail(err) && st.Ctx.Err() == nil {
 			st.Log.Warn(st.Name+" cannot be used; requests are refused until it can", "servers", st.Where, "path", st.Path(), "error", err)
 		}
 		Sleep(st.Ctx, 4*RetryPause)
@@ -261,7 +278,7 @@ func (st *Store) begin() (*Session, error) {
 func (st *Store) use(s *Session) error {
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
-	if s.over {
+	if s.Over {
 		return context.Cause(s.Ctx)
 	}
 	st.sessions[s.ref] = s
@@ -274,10 +291,10 @@ func (st *Store) lose(s *Session, cause error) {
 	err := fmt.Errorf("%w: session %s: %w", serializer.ErrLost, s.name, cause)
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
-	if s.over {
+	if s.Over {
 		return // the store is closed
 	}
-	s.over = true
+	s.Over = true
 	s.end(err)
 	if st.current == s || len(s.Tickets) > 0 {
 		st.events.Lost(err)

@@ -40,6 +40,8 @@ func (f *fake) Revoke(context.Context) error {
 	return nil
 }
 
+func (f *fake) MarkInside(*serializer.Ticket) {}
+
 // losses are the events of a store that has no tickets.
 type losses struct {
 	serializer.Events

@@ -120,9 +120,6 @@ func code(err error) string {
 func transient(err error) bool {
 	_, connecting := errors.AsType[*pgconn.ConnectError](err)
 	text := code(err)
-	if errors.Is(err, errElsewhere) {
-		return false
-	}
 	// Connection, constraint, conflict, state of an object, operator, system.
 	return connecting || text == "" || slices.Contains([]string{"08", "23", "40", "55", "57", "58"}, text[:2])
 }

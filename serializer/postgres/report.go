@@ -34,7 +34,7 @@ func (s *session) report(w *work, a *answer) error {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	switch {
-	case s.OverLocked():
+	case s.Over:
 		return context.Cause(s.Ctx)
 	case !w.reads:
 		return nil
@@ -111,7 +111,7 @@ func (s *session) reportLocked(r *row) {
 func (s *session) hear(message string) bool {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	if message == "" || s.OverLocked() {
+	if message == "" || s.Over {
 		return false
 	}
 	for key := range strings.SplitSeq(message, " ") {

@@ -126,10 +126,6 @@ func (s *session) connectBoth() (err error) {
 	return err
 }
 
-// errElsewhere is why a process begins no session in another history than its last one. There, it
-// would let callers in beside those of the processes that are still in the old one.
-var errElsewhere = errors.New("another history of the queues")
-
 // elsewhere says which history the connection leads to, and what to do.
 func (st *Store) elsewhere(ctx context.Context) error {
 	here, tables := "", false
@@ -143,7 +139,7 @@ func (st *Store) elsewhere(ctx context.Context) error {
 		found = "other tables of Orderly, or others' rows"
 	}
 	return fmt.Errorf("%w: found %s in %s; this process has used those in %s, where others may be inside; "+
-		"put the address, the user's search_path or the tables right, or, if nobody uses the old ones, restart all Caddys", errElsewhere, found, here, st.place)
+		"put the address, the user's search_path or the tables right, or, if nobody uses the old ones, restart all Caddys", lease.ErrElsewhere, found, here, st.place)
 }
 
 // renew renews the lease. A process whose rounds fail lets it expire: it could not take

@@ -54,11 +54,9 @@ func (st *Store) Sync(ctx context.Context) error {
 	return err
 }
 
-// SetInside implements [serializer.Store].
-func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
-	if paused {
-		go func() { _, _ = st.do(st.Ctx, "set inside", t.Number, true) }() // it is for lists only
-	}
+// MarkInside implements [lease.Protocol].
+func (s *session) MarkInside(t *serializer.Ticket) {
+	_ = s.carryOut(s.Ctx, newChange("set inside", t.Number, true))
 }
 
 // Evict implements [serializer.Store]. The ticket's row asks its owner, which alone knows

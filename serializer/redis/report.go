@@ -19,7 +19,7 @@ func (s *session) report(e entry) (behind bool) {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	switch {
-	case s.OverLocked() || e.version <= s.version:
+	case s.Over || e.version <= s.version:
 	case s.version > 0 && (e.version > s.version+1 || e.before != s.tag):
 		s.behind = true
 		s.Wake()

@@ -197,7 +197,7 @@ func transient(err error) bool {
 		code, _, _ := strings.Cut(err.Error(), " ")
 		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)
 	}
-	return !errors.Is(err, ErrUnsuitable) && !errors.Is(err, errElsewhere) && !errors.Is(err, serializer.ErrLost)
+	return !errors.Is(err, ErrUnsuitable) && !errors.Is(err, serializer.ErrLost)
 }
 
 // timedOut reports whether something took too long: dialing, reading, writing, or a context.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -39,9 +40,6 @@ var errOtherHistory = errors.New("the server was restarted without its last data
 // errMissed is why a session ends when the log has grown beyond what it keeps meanwhile.
 var errMissed = errors.New("there were more than 10,000 changes since this process had its last answer")
 
-// errElsewhere is why a process begins no session in another history than its last one.
-var errElsewhere = errors.New("another history of the queues")
-
 func (st *Store) newSession(base *lease.Session) lease.Protocol {
 	return &session{Session: base, store: st, id: rand.Text(), made: make(map[string][]string)}
 }
@@ -65,14 +63,14 @@ func (s *session) Start() error {
 		_ = subscription.Close()
 		return fmt.Errorf("%w: %s has %s, and has run for %s s; this process has used another server since, where others may be inside; "+
 			"put the address or the data right, or, if nobody uses the old server, restart all Caddys",
-			errElsewhere, st.servers.client().Options().Addr, answer[1], answer[2])
+			lease.ErrElsewhere, st.servers.client().Options().Addr, answer[1], answer[2])
 	}
 	st.history = answer[3]
 	st.heard.Store(int64(lease.Uptime()))
 	s.Begin(s.id+" at "+st.servers.client().Options().Addr, sent, st.TTL)
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
-	if !s.OverLocked() {
+	if !s.Over {
 		s.beginLocked(parseEntry(answer[1], answer[2]))
 	}
 	s.Go(func() { s.listen(subscription) })
@@ -165,3 +163,7 @@ func (s *session) receive(subscription *redis.PubSub) {
 func (s *session) Revoke(ctx context.Context) error {
 	return s.send(ctx, newRequest("end"))
 }
+
+// MarkInside implements [lease.Protocol]. Many marks come at once when a pause begins, so they share
+// requests.
+func (s *session) MarkInside(t *serializer.Ticket) { s.mark(t.Key) }

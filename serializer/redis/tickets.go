@@ -25,19 +25,6 @@ func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error
 	})
 }
 
-// SetInside implements [serializer.Store]. Marks are for lists only. Many come at once when
-// a pause begins, so they share requests.
-func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
-	if paused {
-		go func() { // a report to the engine is made with Mu, and waits for the engine's lock
-			_ = lease.Do(st.Ctx, st.Store, "marking a ticket in", func(s *session) error {
-				s.mark(t.Key)
-				return nil
-			})
-		}()
-	}
-}
-
 // Evict implements [serializer.Store]. The owner reads it in the log, and answers there. It alone
 // knows whether the ticket is inside.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
