@@ -72,7 +72,7 @@ type run struct {
 type fetch struct {
 	ctx   context.Context // until the deadline of the call
 	ended chan struct{}
-	// The next three are set before ended is closed.
+	// The generator's mu guards what follows. run or err is set when the call has ended.
 	run *run
 	err error
 	at  time.Duration // when it ended, by the monotonic clock
@@ -136,7 +136,7 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	err := f.err
-	if !f.hasEnded() {
+	if err == nil && f.run == nil {
 		err = context.Cause(f.ctx)
 	}
 	if err != nil {
@@ -149,15 +149,6 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 	return nil
 }
 
-func (f *fetch) hasEnded() bool {
-	select {
-	case <-f.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // nextFetch returns the fetch of the run that follows used, or nil if another goroutine has
 // already replaced used. It begins one if there is none, or if the last one has failed a
 // while ago.
@@ -168,7 +159,7 @@ func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 		return nil
 	}
 	f := g.fetch
-	if f != nil && (!f.hasEnded() || f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
+	if f != nil && (f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
 		return f
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,

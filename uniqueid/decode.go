@@ -95,6 +95,10 @@ var readings = []reading{
 	{"unique_id", 27, 27, decodeEarlyModern},
 }
 
+// lengths says how many characters the texts of readings have.
+const lengths = "sharded_id 18 to 23, uuid_v7 36 or 32, trace_id 32, traceparent 55 to 512, txid 20, call_number 8, " +
+	"unique_id 19 or 24 or 27"
+
 // errSameReading means that another reading has the same to say, or more.
 var errSameReading = errors.New("another reading says as much")
 
@@ -129,7 +133,7 @@ func Decode(text string) ([]Decoded, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths(), &reasons)
+	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths, &reasons)
 }
 
 // doubt adds to the note what makes the reading unlikely.
@@ -146,22 +150,4 @@ func (d *Decoded) doubt() {
 		return
 	}
 	d.Note = strings.TrimPrefix(d.Note+"; "+why+", so the text may be another kind of ID", "; ")
-}
-
-// lengths says of each scheme how many characters its texts have.
-func lengths() string {
-	var text strings.Builder
-	var last reading
-	for _, r := range readings {
-		switch {
-		case r.longest > r.shortest:
-			fmt.Fprintf(&text, ", %s %d to %d", r.scheme, r.shortest, r.longest)
-		case r.scheme != last.scheme:
-			fmt.Fprintf(&text, ", %s %d", r.scheme, r.shortest)
-		case r.shortest != last.shortest:
-			fmt.Fprintf(&text, " or %d", r.shortest)
-		}
-		last = r
-	}
-	return text.String()[2:]
 }

@@ -68,9 +68,8 @@ storage, which servers without a storage option use.`,
 		if err := shardsRange.Check("--shards", *shards); err != nil {
 			return err
 		}
-		at := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == *scheme })
 		u := &Handler{Layout: uniqueid.Classic.String(), Node: nodeAuto, Shards: *shards, storage: caddy.DefaultStorage, logger: zap.NewNop()}
-		newID, err := kinds[at].open(cmd.Context(), u)
+		newID, err := kindOf(*scheme).open(cmd.Context(), u)
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		for i := 0; i < *n && err == nil; i++ {
 			var id string

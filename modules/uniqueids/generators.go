@@ -4,14 +4,12 @@ import (
 	"context"
 	"net/netip"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -26,17 +24,6 @@ func (u *Handler) openGenerators(ctx caddy.Context) (err error) {
 		}
 	}
 	return nil
-}
-
-// failures throttles the log entries of each placeholder, for all handlers together.
-var failures throttle.Throttle[string]
-
-// logFailure logs why requests get no ID.
-func logFailure(logger *zap.Logger, placeholder string, err error) {
-	failures.Do(placeholder, func(count int) {
-		name := strings.ReplaceAll(strings.TrimPrefix(placeholder, "http.request."), "_", " ")
-		logger.Error("requests get no "+name, zap.Int("count", count), zap.Error(err))
-	})
 }
 
 // uniqueIDGenerators are the generators of unique_id in this process, by configured

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/requestid"
+	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -70,10 +72,17 @@ func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
 	}
 	text, err := newID(ids)
 	if err != nil {
-		logFailure(ids.handler.logger, placeholder, err)
+		logger := ids.handler.logger
+		failures.Do(placeholder, func(count int) {
+			name := strings.ReplaceAll(strings.TrimPrefix(placeholder, "http.request."), "_", " ")
+			logger.Error("requests get no "+name, zap.Int("count", count), zap.Error(err))
+		})
 	}
 	return text, true
 }
+
+// failures throttles the log entries of each placeholder, for all handlers together.
+var failures throttle.Throttle[string]
 
 // arrival is when the request arrived.
 func (ids *requestIDs) arrival() time.Time {

@@ -5,7 +5,6 @@ package lockfile
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -14,17 +13,6 @@ import (
 // Discard makes Close remove the directories that [Open] has made, if no ticket was ever
 // taken there and nobody else is there. A configuration that is rejected leaves nothing.
 func (s *Store) Discard() { s.unused.Store(true) }
-
-// missing lists a directory and its parents that do not exist, the deepest first.
-func missing(path string) (paths []string) {
-	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
-		if _, err := os.Lstat(path); !os.IsNotExist(err) {
-			break
-		}
-		paths = append(paths, path)
-	}
-	return paths
-}
 
 // removeMade removes what Open has made, up to the first directory that is not empty.
 func (s *Store) removeMade() {

@@ -118,7 +118,7 @@ func Open(path string, o Options) (*Store, error) {
 		nudge:   make(chan struct{}, 1),
 		closing: make(chan struct{}),
 	}
-	s.made = missing(dir.OwnIn(path))
+	s.made = dir.Missing(dir.OwnIn(path))
 	d, err := s.openDirectory()
 	for tries := 0; errors.Is(err, fs.ErrNotExist) && tries < 10; tries++ { // a process may be discarding it
 		d, err = s.openDirectory()

@@ -57,14 +57,6 @@ func (s *servers) close() {
 
 func (s *servers) client() *redis.Client { return s.clients[s.current.Load()] }
 
-// subscribeMaster chooses the server, and subscribes there.
-func (s *servers) subscribeMaster(ctx context.Context) (*redis.PubSub, error) {
-	if err := s.choose(ctx); err != nil {
-		return nil, err
-	}
-	return s.subscribe(ctx)
-}
-
 // subscribe gets what processes publish, from the current server. It tries whether the
 // user has the rights for that and for the script.
 func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {

@@ -47,7 +47,10 @@ func (st *Store) newSession(base *lease.Session) lease.Protocol {
 // Start implements [lease.Protocol]. It looks for the master, and begins a session there.
 func (s *session) Start() error {
 	st := s.store
-	subscription, err := st.servers.subscribeMaster(s.Ctx)
+	if err := st.servers.choose(s.Ctx); err != nil {
+		return err
+	}
+	subscription, err := st.servers.subscribe(s.Ctx)
 	if err != nil {
 		return err
 	}

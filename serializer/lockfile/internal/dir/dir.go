@@ -62,7 +62,11 @@ type Dir struct {
 // everybody may write to it, it opens a directory of this user's own there. It refuses
 // network file systems.
 func Make(path string) (*Dir, error) {
-	if err := refuseNetwork(existing(path)); err != nil { // before anything is made there
+	existing := path
+	for _, missing := range Missing(path) {
+		existing = filepath.Dir(missing)
+	}
+	if err := refuseNetwork(existing); err != nil { // before anything is made there
 		return nil, err
 	}
 	if err := durable.MakeDirs(path, 0o750); err != nil {
@@ -82,12 +86,15 @@ func Make(path string) (*Dir, error) {
 	return d, nil
 }
 
-// existing returns the path, or its nearest parent that exists.
-func existing(path string) string {
-	if _, err := os.Stat(path); err == nil || filepath.Dir(path) == path {
-		return path
+// Missing lists a directory and its parents that do not exist, the deepest first.
+func Missing(path string) (paths []string) {
+	for ; path != filepath.Dir(path); path = filepath.Dir(path) {
+		if _, err := os.Lstat(path); !os.IsNotExist(err) {
+			break
+		}
+		paths = append(paths, path)
 	}
-	return existing(filepath.Dir(path))
+	return paths
 }
 
 func refuseNetwork(path string) error {
