@@ -170,10 +170,7 @@ func (p *passage) before() *passage {
 func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
 	if earlier.failure != nil {
-		p.about.Reason, p.about.Position = earlier.about.Reason, earlier.about.Position
-		p.about.PausedUntil, p.about.Opens = earlier.about.PausedUntil, earlier.about.Opens
-		p.failure = earlier.failure
-		return p.answerRefusal(w, r)
+		return s.answerRefusal(earlier, w)
 	}
 	strict := s.DryRun || earlier.rule.AsStrictAs(p.rule)
 	switch reentered := earlier.context.Over(); {
@@ -188,8 +185,7 @@ func (p *passage) serveAgain(earlier *passage, w http.ResponseWriter, r *http.Re
 	s.report.Stricter(&p.about, held, mine)
 	earlier.failure = caddyhttp.Error(http.StatusServiceUnavailable, fmt.Errorf("queue %q: the request is inside by a line with %s, "+
 		"and comes to one with %s, which is stricter; give both lines the same settings", p.about.Queue, held, mine))
-	p.failure = earlier.failure
-	return p.answerRefusal(w, r)
+	return s.answerRefusal(earlier, w)
 }
 
 // add makes a passage the request's latest one. The placeholders of the request answer for the
@@ -323,7 +319,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 		// An error with a status of its own, such as 413 for a body, keeps it.
 		s.report.Count(string(refused.Reason))
 		p.failure = caddyhttp.Error(requestbody.StatusClientClosed, err)
-		return p.answerRefusal(w, r)
+		return s.answerRefusal(p, w)
 	}
 	status := s.ErrorCode
 	if refused.Reason.IsFailure() || refused.Reason == serializer.ReasonClosed || refused.Reason == telemetry.ReasonVisitEnded {
@@ -333,7 +329,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, next caddyhttp.
 	p.about.PausedUntil = cmp.Or(p.engine, s.engine).PausedUntil(p.about.Queue)
 	p.failure = caddyhttp.Error(status, err)
 	s.report.Refused(&p.about, status, refused.Err)
-	return p.answerRefusal(w, r)
+	return s.answerRefusal(p, w)
 }
 
 // refusalOf returns the refusal that an error means. One with a status of its own is the
@@ -353,16 +349,15 @@ func refusalOf(err error) *serializer.Refused {
 	return &serializer.Refused{Reason: reason, Err: err}
 }
 
-// answerRefusal answers a request that was refused, also if it comes to its queue again. Then
-// this handler may have another `error_response`; the status stays the same. Error routes
+// answerRefusal answers a request that was refused in a passage, also if it comes to its queue again
+// by this handler, which may have another `error_response`; the status stays the same. Error routes
 // answer what is the client's fault: trying again does not help.
-func (p *passage) answerRefusal(w http.ResponseWriter, r *http.Request) error {
+func (s *Handler) answerRefusal(p *passage, w http.ResponseWriter) error {
 	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
 	p.all.turns.Around().Fail(turncontext.ErrRefused)
 	if p.about.Reason == "" && failure.StatusCode < 500 {
 		return p.failure
 	}
-	s := p.handler
 	w.Header().Set("Retry-After", p.retryAfter(time.Now()))
 	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun() {
 		return p.failure
