@@ -25,7 +25,6 @@ import (
 // transport may still send it when another handler reads it, or when the turn is over.
 // So its memory is not used again.
 type Body struct {
-	complete
 	client io.Closer        // the client's body
 	part   io.LimitedReader // of it that is being read
 	size   int64
@@ -144,7 +143,7 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 	if err := limits.check(r.ContentLength); err != nil {
 		return err
 	}
-	upload, _ := r.Body.(*streamed)
+	upload, _ := r.Body.(*Upload)
 	begun := upload != nil && upload.begun.Load()
 	err := b.fillMemoryLocked(r, limits.Memory)
 	if err == nil && b.size > limits.Memory && limits.Disk > 0 {

@@ -25,9 +25,8 @@ type Buffer struct {
 	w       http.ResponseWriter // to the client
 	turn    *turncontext.Context
 	limit   int64
-	major   int                // of the version of HTTP
-	accept  func()             // of the WebSocket that the request opens over HTTP/2 or HTTP/3, or nil
-	upload  requestbody.Upload // of the request
+	major   int                 // of the version of HTTP
+	upload  *requestbody.Upload // of the request
 	state   state
 	streams bool  // it is of a streaming kind
 	status  int   // 0 before the handlers have given one
@@ -50,7 +49,7 @@ const (
 // kept, whatever the handlers flush. With 0, everything passes at once.
 func (b *Buffer) Init(w http.ResponseWriter, r *http.Request, t *turncontext.Context, limit int64) {
 	*b = Buffer{
-		w: w, turn: t, limit: limit, major: r.ProtoMajor, accept: requestbody.Tunnel(r), upload: requestbody.UploadOf(r), length: -1, head: r.Method == http.MethodHead, kept: keep(w.Header()),
+		w: w, turn: t, limit: limit, major: r.ProtoMajor, upload: requestbody.UploadOf(r), length: -1, head: r.Method == http.MethodHead, kept: keep(w.Header()),
 	}
 	if b.upload.Uploading() {
 		t.Interrupt(b.cutUpload)
@@ -145,8 +144,7 @@ func (b *Buffer) Flush() { _ = b.FlushError() }
 // Handlers accept a WebSocket over HTTP/2 or HTTP/3 by flushing a status of success alone.
 func (b *Buffer) FlushError() error {
 	b.WriteHeader(http.StatusOK) // unless there is a status
-	if b.accept != nil && b.status < 300 && b.written == 0 {
-		b.accept()
+	if b.status < 300 && b.written == 0 && b.upload.Accept() {
 		b.streams = true
 	}
 	if b.state == keeping && b.fits() {

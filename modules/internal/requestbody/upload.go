@@ -1,0 +1,118 @@
+package requestbody
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+// Upload is a body that the next handlers read while they hold the turn. Nil is one of which
+// nothing is to come.
+type Upload struct {
+	io.ReadCloser
+	reading sync.Mutex // held by a read
+	begun   atomic.Bool
+	ended   atomic.Bool
+	stopped atomic.Bool
+
+	// What the client of a WebSocket over HTTP/2 or HTTP/3 sends is not read before the turn. Until
+	// the handlers have accepted the WebSocket, it is empty. Otherwise, any client could say that it
+	// opens one, and keep the turn with a body that does not end.
+	webSocket bool
+	accepted  atomic.Bool
+}
+
+// UploadOf returns what is known of the body of a request.
+func UploadOf(r *http.Request) *Upload {
+	if _, whole := r.Body.(*Body); whole || None(r) && !isWebSocket(r) {
+		return nil
+	}
+	u, known := r.Body.(*Upload)
+	if !known {
+		u = &Upload{ReadCloser: r.Body, webSocket: isWebSocket(r)}
+		r.Body = u
+	}
+	return u
+}
+
+// isWebSocket reports whether a request opens a WebSocket over HTTP/2 or HTTP/3, as
+// Caddy's proxy does.
+func isWebSocket(r *http.Request) bool {
+	return r.Method == http.MethodConnect &&
+		(r.ProtoMajor == 2 && r.Header.Get(":protocol") == "websocket" || r.ProtoMajor == 3 && r.Proto == "websocket")
+}
+
+// Read implements [io.Reader].
+func (u *Upload) Read(p []byte) (int, error) {
+	if u.webSocket && !u.accepted.Load() {
+		return 0, io.EOF
+	}
+	u.reading.Lock()
+	defer u.reading.Unlock()
+	if u.stopped.Load() { // or an error route would take the rest for the whole
+		return 0, os.ErrDeadlineExceeded
+	}
+	u.begun.Store(true)
+	n, err := u.ReadCloser.Read(p)
+	if err == io.EOF {
+		u.ended.Store(true)
+	}
+	return n, err
+}
+
+// Accept lets the WebSocket be read that the request opens. It reports whether it opens one.
+func (u *Upload) Accept() bool {
+	if u == nil || !u.webSocket {
+		return false
+	}
+	u.accepted.Store(true)
+	return true
+}
+
+// Uploading reports whether the client may still send a part.
+func (u *Upload) Uploading() bool { return u != nil && !u.ended.Load() }
+
+// Stop lets no more of the body be read. It reports whether no read is under way. The stream of a
+// WebSocket ends with its turn.
+func (u *Upload) Stop() bool {
+	if u == nil || u.webSocket {
+		return true
+	}
+	u.stopped.Store(true)
+	if !u.reading.TryLock() {
+		return false
+	}
+	u.reading.Unlock()
+	return true
+}
+
+// Unread reports whether the body of an HTTP/1 request is still to be read.
+func Unread(r *http.Request) bool { return r.ProtoMajor == 1 && UploadOf(r).Uploading() }
+
+// EndConnection ends the connection of a request after its answer, if a part of its body is
+// still to be read.
+func EndConnection(w http.ResponseWriter, r *http.Request) {
+	if Unread(r) {
+		CloseAfterAnswer(w)
+	}
+}
+
+// CloseAfterAnswer lets net/http close an HTTP/1 connection after the answer. It does not wait for
+// the rest of the body before it answers. Caddy hides from it how much that is. Nor does it
+// close at once when it has answered: a client that still sends would get a reset, and many
+// never read the answer then. It does so as if a limit of the body had been passed.
+func CloseAfterAnswer(w http.ResponseWriter) {
+	w.Header().Set("Connection", "close")
+	for {
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		w = outer.Unwrap()
+	}
+	pastLimit := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
+	_, _ = pastLimit.Read(make([]byte, 1))
+}
