@@ -81,7 +81,7 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 	}
 	b.Free()
 	err = failure(r.Context(), err)
-	r.Body = failed{r.Body, err}
+	UploadOf(r).failure = err // or a handler would take the rest for the whole
 	return nil, err
 }
 
@@ -293,18 +293,5 @@ func (b *Body) Free() {
 	}
 }
 
-// failed replaces a body that could not be read, so that no handler takes the rest for
-// the whole.
-type failed struct {
-	io.Closer
-	err error
-}
-
-// Read implements [io.Reader].
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
-
 // Interface guards
-var (
-	_ io.ReadCloser = (*Body)(nil)
-	_ io.ReadCloser = failed{}
-)
+var _ io.ReadCloser = (*Body)(nil)

@@ -13,6 +13,7 @@ import (
 // nothing is to come.
 type Upload struct {
 	io.ReadCloser
+	failure error      // of a read before the turn, or nil
 	reading sync.Mutex // held by a read
 	begun   atomic.Bool
 	ended   atomic.Bool
@@ -47,7 +48,10 @@ func isWebSocket(r *http.Request) bool {
 
 // Read implements [io.Reader].
 func (u *Upload) Read(p []byte) (int, error) {
-	if u.webSocket && !u.accepted.Load() {
+	switch {
+	case u.failure != nil:
+		return 0, u.failure
+	case u.webSocket && !u.accepted.Load():
 		return 0, io.EOF
 	}
 	u.reading.Lock()
