@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
@@ -47,21 +48,17 @@ const orderlyModule = "github.com/orderly-http/caddy-orderly"
 // Namespace is that of the modules.
 const Namespace = "http.serialize.engines"
 
-// otherEngines are the Go modules of engines that do not come with the plugin.
-var otherEngines = map[string]string{
-	"etcd":     orderlyModule + "/modules/etcd",
-	"postgres": orderlyModule + "/modules/postgres",
-	"redis":    orderlyModule + "/modules/redis",
-}
+// otherEngines do not come with the plugin. Each is a Go module of its own.
+var otherEngines = []string{"etcd", "postgres", "redis"}
 
 // CheckName refuses the name of an engine that this Caddy does not have.
 func CheckName(name string) error {
 	if _, err := caddy.GetModule(Namespace + "." + name); err == nil {
 		return nil
 	}
-	if module, ok := otherEngines[name]; ok {
+	if slices.Contains(otherEngines, name) {
 		return fmt.Errorf("engine %s is a module of its own, and this Caddy was built without it; in a checkout, run go build ./modules/%s/cmd/caddy; "+
-			"elsewhere, xcaddy build --with %s --with %s", name, name, orderlyModule, module)
+			"elsewhere, xcaddy build --with %s --with %s", name, name, orderlyModule, orderlyModule+"/modules/"+name)
 	}
 	return fmt.Errorf("engine %s: there is none of this name; expected one of %s", directive.Quoted(name), strings.Join(Names(), ", "))
 }

@@ -24,19 +24,17 @@ type jsonPlace struct {
 	Opens  *time.Time `json:"opens"`
 }
 
+// notZero is nil for a zero value.
+func notZero[T comparable](value T) *T {
+	if value == *new(T) {
+		return nil
+	}
+	return &value
+}
+
 // sendPlace answers a program with its place.
 func (n *Navigation) sendPlace(w http.ResponseWriter, place Place) error {
-	data := jsonPlace{Paused: place.Paused}
-	if place.Number > 0 {
-		data.Place = &place.Number
-	}
-	if place.Wait > 0 {
-		data.Wait = &place.Wait
-	}
-	if !place.Opens.IsZero() {
-		data.Opens = &place.Opens
-	}
-	text, err := json.Marshal(data)
+	text, err := json.Marshal(jsonPlace{notZero(place.Number), notZero(place.Wait), place.Paused, notZero(place.Opens)})
 	if err != nil {
 		return err
 	}

@@ -223,7 +223,7 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 		text = []byte(`{"turn":true}`)
 	case t == nil:
 		text = []byte(`{"gone":true}`)
-	case !t.awaitOpening(r.Context()) && t.await(r.Context(), askTime):
+	case t.await(r.Context(), t.heldFor()):
 		text = []byte(`{"turn":true}`)
 	default:
 		text, _ = json.Marshal(t.Place())

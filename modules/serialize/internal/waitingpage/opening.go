@@ -259,21 +259,18 @@ func (t *Ticket) isRegistered() bool {
 	return t.state == registered
 }
 
-// awaitOpening holds the question of a page's script until its next contact is due, unless that is
-// long: timers of tabs that nobody looks at are late. It reports whether the ticket was registered.
-func (t *Ticket) awaitOpening(ctx context.Context) bool {
+// heldFor is for how long the question of a page's script is held if nothing happens. Before an
+// opening, that is until its next contact is due, unless that is long: timers of tabs that nobody
+// looks at are late.
+func (t *Ticket) heldFor() time.Duration {
 	if !t.isRegistered() {
-		return false
+		return askTime
 	}
-	t.arrive()
-	defer t.depart()
 	opens, _ := t.opening.Closed()
 	if next := nextAsk(time.Until(opens)); next <= heldAsk {
-		ctx, cancel := context.WithTimeout(ctx, next)
-		defer cancel()
-		<-ctx.Done()
+		return next
 	}
-	return true
+	return 0
 }
 
 // drawn lets a ticket that is registered join its queue. Its browser may come as late as it was
