@@ -94,7 +94,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	p.stream = all.stream
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, all.turns)
-	defer p.leaveVisit()
+	defer func() { p.visit.Leave() }()
 	if err = p.joinVisit(w, r); err == nil {
 		err = p.checkOpen(r)
 	}

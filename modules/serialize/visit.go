@@ -78,7 +78,7 @@ func (s *Handler) passConcurrency() {
 }
 
 // joinVisit gives the request its part in the visit of its browser, if there is one: before its
-// body is read, since the visit must not end meanwhile. The caller must call leaveVisit.
+// body is read, since the visit must not end meanwhile. The caller must leave it.
 func (p *passage) joinVisit(w http.ResponseWriter, r *http.Request) (err error) {
 	if line := p.handler.line; line.Visits != nil {
 		p.visit, err = registered.browsers.Visit(w, r, line, p.about.Queue, p.revoke)
@@ -107,14 +107,6 @@ func (p *passage) reportEntry() (outcome string) {
 	}
 	p.handler.report.Entered(&p.about)
 	return outcome
-}
-
-// leaveVisit ends the request's part in the visit, if it has one. Only the first call has an
-// effect.
-func (p *passage) leaveVisit() {
-	if p.visit != nil {
-		p.visit.Leave()
-	}
 }
 
 // waitAsBrowser waits with the ticket of the request's browser. If that takes long, the

@@ -104,19 +104,23 @@ func EndConnection(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// Unwrapped is net/http's own writer to a client, below all wrappers of Caddy.
+func Unwrapped(w http.ResponseWriter) http.ResponseWriter {
+	for {
+		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			return w
+		}
+		w = wrapper.Unwrap()
+	}
+}
+
 // CloseAfterAnswer lets net/http close an HTTP/1 connection after the answer. It does not wait for
 // the rest of the body before it answers. Caddy hides from it how much that is. Nor does it
 // close at once when it has answered: a client that still sends would get a reset, and many
 // never read the answer then. It does so as if a limit of the body had been passed.
 func CloseAfterAnswer(w http.ResponseWriter) {
 	w.Header().Set("Connection", "close")
-	for {
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
-		}
-		w = outer.Unwrap()
-	}
-	pastLimit := http.MaxBytesReader(w, io.NopCloser(strings.NewReader("x")), 0)
+	pastLimit := http.MaxBytesReader(Unwrapped(w), io.NopCloser(strings.NewReader("x")), 0)
 	_, _ = pastLimit.Read(make([]byte, 1))
 }

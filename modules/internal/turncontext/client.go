@@ -61,13 +61,7 @@ func deadlineIn(timeout caddy.Duration) time.Time {
 // Client is net/http's own writer to a client, below all wrappers of Caddy, which are not
 // made for two goroutines.
 func Client(w http.ResponseWriter) *http.ResponseController {
-	for {
-		wrapper, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return http.NewResponseController(w)
-		}
-		w = wrapper.Unwrap()
-	}
+	return http.NewResponseController(requestbody.Unwrapped(w))
 }
 
 type connKey struct{}

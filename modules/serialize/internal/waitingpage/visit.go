@@ -171,9 +171,9 @@ func (p *Part) Stay(idle time.Duration) {
 	p.ticket.visit.stay = idle
 }
 
-// Leave ends the request. Calls after the first do nothing.
+// Leave ends the request. Calls after the first do nothing. p may be nil.
 func (p *Part) Leave() {
-	if p.leave() {
+	if p != nil && p.leave() {
 		p.ticket.leaveVisit()
 	}
 }
