@@ -125,5 +125,4 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 var (
 	_ caddy.Provisioner      = (*Engine)(nil)
 	_ serialize.EngineModule = (*Engine)(nil)
-	_ serialize.SharedSpace  = (*Engine)(nil)
 )

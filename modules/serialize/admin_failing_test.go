@@ -50,6 +50,8 @@ func (testModule) CaddyModule() caddy.ModuleInfo {
 
 func (m testModule) Key(string) string { return m.key }
 
+func (m testModule) Space(string) string { return m.key }
+
 func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { return m.open() }
 
 // configure adds a handler of a prefix until the end of the test.

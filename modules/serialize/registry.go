@@ -30,10 +30,6 @@ var registered registry
 // caddyfile.Unmarshaler.
 type EngineModule = engines.Module
 
-// SharedSpace is for an EngineModule whose engines may keep the same queues even if their keys
-// differ.
-type SharedSpace = engines.SharedSpace
-
 // covers reports whether a queue is one of the handler's.
 func (s *Handler) covers(queue string) bool { return serializer.Matches(s.prefix.Names, queue) }
 

@@ -29,7 +29,7 @@ import (
 // [serializer.Engine] by Key. It lives for as long as a configuration or a request uses
 // it. It is then closed, and closes its store.
 //
-// [serializer.Store] says what a store must do. A module may also be a [SharedSpace].
+// [serializer.Store] says what a store must do.
 type Module interface {
 	caddy.Module
 
@@ -37,6 +37,10 @@ type Module interface {
 	// one engine, across sites, servers and reloads. path is the handler's lock
 	// directory, always by the same name; modules that need none ignore it.
 	Key(path string) string
+
+	// Space identifies the place where queues are kept. In the same space, a queue of the
+	// same name is the same queue, even if the keys differ, because of other settings.
+	Space(path string) string
 
 	// Open opens the store of an engine. It is called once for all handlers of a key. The
 	// log is that of a configuration in use, through reloads.
@@ -99,24 +103,6 @@ func Load(ctx caddy.Context, settings any, raw json.RawMessage) (Module, error) 
 	return engine, nil
 }
 
-// SharedSpace is for a Module whose engines may keep the same queues
-// even if their keys differ, because only other settings differ, not the
-// place.
-type SharedSpace interface {
-	// Space identifies the place where queues are kept. In the same space, a
-	// queue of the same name is the same queue. Without this method, the key
-	// identifies the place.
-	Space(path string) string
-}
-
-// spaceOf is where a module's queues are kept.
-func spaceOf(module Module, path string) string {
-	if shared, ok := module.(SharedSpace); ok {
-		return shared.Space(path)
-	}
-	return module.Key(path)
-}
-
 // File keeps queues as lock files in the handler's `path`, for any number
 // of processes on one machine. It is the default.
 type File struct{ noOptions }
@@ -131,6 +117,9 @@ func (File) CaddyModule() caddy.ModuleInfo {
 
 // Key implements [Module].
 func (File) Key(path string) string { return "file:" + path }
+
+// Space implements [Module].
+func (e File) Space(path string) string { return e.Key(path) }
 
 // Open implements [Module].
 func (File) Open(path string, log *slog.Logger) (serializer.Store, error) {
@@ -152,6 +141,9 @@ func (Memory) CaddyModule() caddy.ModuleInfo {
 
 // Key implements [Module].
 func (Memory) Key(path string) string { return "memory:" + path }
+
+// Space implements [Module].
+func (e Memory) Space(path string) string { return e.Key(path) }
 
 // Open implements [Module].
 func (Memory) Open(path string, _ *slog.Logger) (serializer.Store, error) {

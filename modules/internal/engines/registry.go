@@ -78,7 +78,7 @@ func Open(module Module, path string, log *slog.Logger) (*Ref, error) {
 	count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 	ref.Shared = &Shared{
 		Engine: serializer.New(store, serializer.Options{Log: slog.New(output)}),
-		Key:    key, Name: NameOf(module), Space: spaceOf(module, directory), Directory: directory,
+		Key:    key, Name: NameOf(module), Space: module.Space(directory), Directory: directory,
 		output: output, store: store, inDirectory: count.(*atomic.Int32),
 	}
 	ref.inDirectory.Add(1)
