@@ -62,13 +62,8 @@ func (e *Engine) Provision(caddy.Context) error {
 
 func (e *Engine) provision() (err error) {
 	var set Engine
-	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints); err != nil {
+	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints, normalized); err != nil {
 		return err
-	}
-	for i, endpoint := range set.Endpoints {
-		if set.Endpoints[i], err = normalized(endpoint); err != nil {
-			return err
-		}
 	}
 	if err := set.check(); err != nil {
 		return err

@@ -72,13 +72,8 @@ func (e *Engine) Provision(caddy.Context) error {
 
 func (e *Engine) provision() (err error) {
 	set := Engine{Database: e.Database}
-	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address); err != nil {
+	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address, withPort); err != nil {
 		return err
-	}
-	for i, address := range set.Address {
-		if set.Address[i], err = withPort(address); err != nil {
-			return err
-		}
 	}
 	e.options = redis.Options{
 		Addresses: set.Address, Namespace: set.Namespace, TTL: time.Duration(set.TTL),

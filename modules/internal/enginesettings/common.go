@@ -48,8 +48,8 @@ func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.S
 }
 
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of
-// servers, which is named name.
-func (c Common) Expanded(name string, servers []string) (Common, []string, error) {
+// servers, which is named name. normal writes each server in one form.
+func (c Common) Expanded(name string, servers []string, normal func(string) (string, error)) (Common, []string, error) {
 	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(lease.DefaultTTL))
 	list := strings.Join(servers, " ")
 	settings := []Setting{{name, &list}, {"namespace", &c.Namespace}, {"username", &c.Username}, {"password", &c.Password}}
@@ -58,7 +58,11 @@ func (c Common) Expanded(name string, servers []string) (Common, []string, error
 		settings = append(settings, c.TLS.settings()...)
 	}
 	err := Expand(settings...)
-	return c, strings.Fields(list), err
+	servers = strings.Fields(list)
+	for i := 0; i < len(servers) && err == nil; i++ {
+		servers[i], err = normal(servers[i])
+	}
+	return c, servers, err
 }
 
 // Check returns an error for invalid settings.
