@@ -66,8 +66,8 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 		gauge(metricPaused, s.paused())
 		gauge(metricOldestInside, ages[s.Prefix].inside.Seconds())
 		gauge(metricOldestWaiting, ages[s.Prefix].waiting.Seconds())
-		if u := usageOf(s.handlers()); len(u.paths) > 0 {
-			gauge(metricLimit, float64(u.limit))
+		if usage, paths := usageOf(s.handlers()); len(paths) > 0 {
+			gauge(metricLimit, float64(usage.Limit))
 		}
 	}
 }

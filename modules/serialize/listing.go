@@ -78,16 +78,16 @@ func listQueues(ctx context.Context, e *engines.Shared) (queues []*listedQueue) 
 	}
 	for _, state := range states {
 		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.covers(state.Prefix) })
-		usage := usageOf(handlers)
-		q := &listedQueue{queueview.Queue{QueueState: state, QueueLength: usage.queueLength, DryRun: usage.dryRun}, e}
-		q.Path = e.Path()
+		q, _ := usageOf(handlers)
 		if len(handlers) > 0 {
-			q.Limit = usage.limit
+			state.Limit = q.Limit
 		}
 		if err != nil {
 			q.Error = err.Error()
 		}
-		queues = append(queues, q)
+		state.Path = e.Path()
+		q.QueueState = state
+		queues = append(queues, &listedQueue{q, e})
 	}
 	return queues
 }

@@ -18,9 +18,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Status answers with a live page that shows the queues of this process, those in
@@ -139,15 +137,12 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // unless it is used in several directories, or begins with a placeholder: then its pause
 // would be that of all queues.
 func (s *knownPrefix) sumRow(oldestWaiting time.Duration) *statuspage.Queue {
-	u := usageOf(s.handlers())
-	row := &statuspage.Queue{
-		Sum: true, OldestWaiting: oldestWaiting,
-		Queue: queueview.Queue{QueueLength: u.queueLength, DryRun: u.dryRun, QueueState: serializer.QueueState{
-			Path: strings.Join(u.paths, ", "), Prefix: s.Prefix, Limit: u.limit, Inside: int(s.Inside.Load()), Waiting: int(s.Waiting.Load()),
-		}},
-	}
-	if name := s.prefix.Names; len(u.paths) == 1 && name != "*" {
-		row.Control = u.paths[0] + "/" + name
+	q, paths := usageOf(s.handlers())
+	q.Path, q.Prefix = strings.Join(paths, ", "), s.Prefix
+	q.Inside, q.Waiting = int(s.Inside.Load()), int(s.Waiting.Load())
+	row := &statuspage.Queue{Queue: q, Sum: true, OldestWaiting: oldestWaiting}
+	if name := s.prefix.Names; len(paths) == 1 && name != "*" {
+		row.Control = paths[0] + "/" + name
 	}
 	return row
 }

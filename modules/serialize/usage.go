@@ -6,6 +6,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -22,27 +23,20 @@ func (s *knownPrefix) handlers() []*Handler {
 	return registered.handlersWhere(func(h *Handler) bool { return h.Prefix == s.Prefix })
 }
 
-// usage is what the handlers of a queue, or of a prefix, say of it together. If they
-// differ, each limit is the widest.
-type usage struct {
-	paths              []string // of its engines, in order; none without a handler
-	limit, queueLength int      // how many may be inside, and may wait; 0 is no limit
-	dryRun             bool
-}
-
-func usageOf(handlers []*Handler) (u usage) {
+// usageOf is what the handlers of a queue, or of a prefix, say of it together, and the paths of
+// their engines, in order. If they differ, each limit is the widest.
+func usageOf(handlers []*Handler) (q queueview.Queue, paths []string) {
 	for i, h := range handlers {
 		if i == 0 {
-			u.limit, u.queueLength = h.limit, h.QueueLength
+			q.Limit, q.QueueLength = h.limit, h.QueueLength
 		}
-		u.limit = serializer.Wider(u.limit, h.limit)
-		u.queueLength = serializer.Wider(u.queueLength, h.QueueLength)
-		u.dryRun = u.dryRun || h.DryRun
-		u.paths = append(u.paths, h.engine.Path())
+		q.Limit = serializer.Wider(q.Limit, h.limit)
+		q.QueueLength = serializer.Wider(q.QueueLength, h.QueueLength)
+		q.DryRun = q.DryRun || h.DryRun
+		paths = append(paths, h.engine.Path())
 	}
-	slices.Sort(u.paths)
-	u.paths = slices.Compact(u.paths)
-	return u
+	slices.Sort(paths)
+	return q, slices.Compact(paths)
 }
 
 // isUsed reports whether a handler has the prefix, or a request is in one of its queues.
