@@ -34,7 +34,8 @@ type Arrival struct {
 	Timeout time.Duration
 
 	// NoWait refuses the arrival with [ErrNotFree] unless it enters at once: also in a pause. How long the
-	// store takes to answer does not count, so a queue that is free always admits it.
+	// store takes to answer does not count, so a queue that is free always admits it. On a store of leases,
+	// a queue is free moments after a caller of another process has left it.
 	NoWait bool
 
 	// Slots names what each caller inside has for itself, such as the address of a GPU. The names

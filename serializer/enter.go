@@ -11,7 +11,8 @@ import (
 
 // Enter takes a ticket in the queue a.Queue and waits for its turn. The wait ends early
 // when ctx is done; if it is already, no ticket is taken. The error, if any, is a [*Refused],
-// or wraps [ErrQueueName]. No ticket is then left behind.
+// or wraps [ErrQueueName]. No ticket is then left behind: on a store of leases, other processes
+// learn that moments later.
 func (e *Engine) Enter(ctx context.Context, a Arrival) (Turn, error) {
 	if ctx.Err() != nil {
 		return nil, newTicket(e, &a).refused(context.Cause(ctx))
