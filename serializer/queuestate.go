@@ -45,8 +45,8 @@ type TicketState struct {
 	Owner  string `json:"owner"`           // the process, for people
 	Alive  *bool  `json:"alive,omitempty"` // whether the owner is alive; nil if that is not known
 
-	// Requester is that of the [Arrival], if this process serves it. Request is for its
-	// answer, which the engine would have to ask for while it holds its lock.
+	// Requester is that of the [Arrival], if this process serves it. Request is its answer, in
+	// lists of [Engine.Queues].
 	Requester Requester `json:"-"`
 	Request   *Request  `json:"request,omitempty"`
 }
@@ -82,24 +82,32 @@ type Requester interface {
 }
 
 // Label is a [Requester] for work that is no request of HTTP. Only lists of its own process have it, as
-// [TicketState.Requester].
+// [TicketState.Request].
 type Label string
 
 // Request implements [Requester].
 func (l Label) Request() Request { return Request{Label: string(l)} }
 
 // Queues lists every queue that has tickets or is paused, ordered by prefix. A ticket of
-// this process comes with the [Arrival.Requester] it was taken for. It returns when ctx is
-// done.
+// this process comes with the [Arrival.Requester] it was taken for, and its answer. Queues
+// returns when ctx is done.
 func (e *Engine) Queues(ctx context.Context) ([]QueueState, error) {
 	if err := e.using(ctx, e.store.Sync); err != nil {
 		return nil, err
 	}
-	return e.Known(func(string) bool { return true }), nil
+	queues := e.Known(func(string) bool { return true })
+	for _, q := range queues {
+		for i := range q.Tickets {
+			if t := &q.Tickets[i]; t.Requester != nil {
+				t.Request = new(t.Requester.Request())
+			}
+		}
+	}
+	return queues, nil
 }
 
-// Known lists queues, as Queues does, without asking the store: what the engine has heard of
-// other processes may be late. It never blocks. A pause of many queues is listed by its name
+// Known lists queues, as Queues does, without asking the store or requesters: what the engine has
+// heard of other processes may be late. It never blocks. A pause of many queues is listed by its name
 // with a *.
 func (e *Engine) Known(wanted func(name string) bool) []QueueState {
 	e.mu.Lock()
