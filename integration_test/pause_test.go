@@ -92,6 +92,18 @@ func TestPause(t *testing.T) {
 	})
 }
 
+// Bug: a queue could not be paused if a client's value with braces was in its name, which looked
+// like a placeholder.
+func TestPauseOfNameWithBraces(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "prefix a_{query.who}_")
+	holder := c.getting("/?name=holder&gate&who=%7Bx%7D")
+	c.awaitQueue("a_{x}_", 1, 0)
+	c.pause("a_{x}_", "1h")
+	c.resume("a_{x}_")
+	c.release(holder)
+}
+
 // The log says who has paused a queue and until when, and so do refusals of that time. Bug:
 // they said that the request had waited too long, and to come back in a second.
 func TestPauseIsTold(t *testing.T) {

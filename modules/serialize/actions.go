@@ -229,8 +229,10 @@ func change(ctx context.Context, queue string, do func(e *engines.Shared, name s
 }
 
 // mayHave reports whether the engine has a queue that a name stands for, or a handler may
-// have one: nobody may have come to it yet. No queue's name has a placeholder.
+// have one: nobody may have come to it yet. What looks like a placeholder in a name came from
+// a client, so that queue is listed.
 func mayHave(e *engines.Shared, name string, listed func() []*listedQueue) bool {
 	isListed := func(q *listedQueue) bool { return q.engine.Space == e.Space && serializer.Matches(name, q.Prefix) }
-	return name != "" && !queueview.Placeholder.MatchString(name) && (has(e, name) || slices.ContainsFunc(listed(), isListed))
+	mayCome := !queueview.Placeholder.MatchString(name) && has(e, name)
+	return name != "" && (mayCome || slices.ContainsFunc(listed(), isListed))
 }
