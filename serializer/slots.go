@@ -86,7 +86,7 @@ func (e *Engine) takeSlot(t *Ticket) {
 func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 	ctx, names := t.Context(), t.taking.slots()
 	if len(names) == 0 {
-		return "", nil, &StorageError{"taking a slot in", e.Path(), errNoSlots}
+		return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
 	}
 	for untried := slices.Clone(names); ; {
 		i := e.longestFree(t.Queue, untried)
@@ -106,8 +106,6 @@ func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 	}
 	return e.awaitSlot(ctx, t, names)
 }
-
-var errNoSlots = errors.New("the queue has no slots")
 
 // slotArrival is that of a ticket that is inside, in the queue of a slot. If the slot's turn is
 // revoked, so is the ticket's.

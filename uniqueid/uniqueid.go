@@ -50,14 +50,15 @@ type layoutFacts struct {
 	size     int // in bytes
 	text     int // in characters
 	counter  int // offset of the counter; the thread index follows, if there is one
+	extra    int // bits of the extra counter; see [UniqueIDGenerator]
 	encoding *base64.Encoding
 	digits   string
 }
 
 var layouts = [...]layoutFacts{
-	Classic:  {"classic", 14, 19, 12, apacheEncoding, apacheDigits},
-	Threaded: {"threaded", 18, 24, 12, apacheEncoding, apacheDigits},
-	Modern:   {"modern", 20, 27, 14, base64.RawURLEncoding, modernDigits},
+	Classic:  {"classic", 14, 19, 12, 32 - pidBits, apacheEncoding, apacheDigits},
+	Threaded: {"threaded", 18, 24, 12, 32, apacheEncoding, apacheDigits},
+	Modern:   {"modern", 20, 27, 14, 32, base64.RawURLEncoding, modernDigits},
 }
 
 // ParseLayout reads the name of a layout: classic, threaded or modern.

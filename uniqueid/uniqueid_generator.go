@@ -125,7 +125,7 @@ func (g *UniqueIDGenerator) count(number int64) (*second, uint64) {
 		s = g.begun(number)
 	}
 	place := g.take(s)
-	for place>>blockBits >= g.blocks() {
+	for place>>(blockBits+layouts[g.base.layout].extra) > 0 {
 		s = g.begun(s.number + 1)
 		place = g.take(s)
 	}
@@ -172,12 +172,4 @@ func (g *UniqueIDGenerator) begun(number int64) *second {
 	g.latest = s
 	g.newest = max(g.newest, number)
 	return s
-}
-
-// blocks is how many blocks the extra counter can distinguish.
-func (g *UniqueIDGenerator) blocks() uint64 {
-	if g.base.layout == Classic {
-		return 1 << (32 - pidBits)
-	}
-	return 1 << 32
 }

@@ -46,7 +46,7 @@ func TestUniqueIDFullSecond(t *testing.T) {
 	gen := newUniqueIDs(Classic)
 	arrival := time.Unix(1.7e9, 0)
 	gen.New(arrival)
-	gen.begun(1.7e9).taken.Store(gen.blocks()<<blockBits - 200)
+	gen.begun(1.7e9).taken.Store(1<<(blockBits+layouts[gen.base.layout].extra) - 200)
 	var keys []key
 	for range 1000 {
 		id := gen.New(arrival)

@@ -24,7 +24,7 @@ type callNumbers struct {
 }
 
 // openCallNumbers takes the generator of the handler's storage out of the pool.
-func openCallNumbers(_ context.Context, u *Handler) (newID, error) {
+func openCallNumbers(u *Handler) (newID, error) {
 	u.storageKey = fmt.Sprintf("%T %p", u.storage, u.storage) // which at worst uses up a run at each reload
 	if named, ok := u.storage.(fmt.Stringer); ok {
 		u.storageKey = fmt.Sprintf("%T %s", u.storage, named)

@@ -69,7 +69,7 @@ storage, which servers without a storage option use.`,
 			return err
 		}
 		u := &Handler{Layout: uniqueid.Classic.String(), Node: nodeAuto, Shards: *shards, storage: caddy.DefaultStorage, logger: zap.NewNop()}
-		newID, err := kindOf(*scheme).open(cmd.Context(), u)
+		newID, err := kindOf(*scheme).open(u)
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		for i := 0; i < *n && err == nil; i++ {
 			var id string

@@ -19,7 +19,7 @@ import (
 func (u *Handler) openGenerators(ctx caddy.Context) (err error) {
 	u.storage, u.byPlaceholder = ctx.Storage(), make(map[string]newID)
 	for _, kind := range kinds {
-		if u.byPlaceholder[kind.placeholder], err = kind.open(ctx, u); err != nil {
+		if u.byPlaceholder[kind.placeholder], err = kind.open(u); err != nil {
 			return err
 		}
 	}
@@ -31,7 +31,7 @@ func (u *Handler) openGenerators(ctx caddy.Context) (err error) {
 // released: a new one with the same node could repeat their IDs.
 var uniqueIDGenerators sync.Map
 
-func openUniqueIDs(_ context.Context, u *Handler) (newID, error) {
+func openUniqueIDs(u *Handler) (newID, error) {
 	layout, err := uniqueid.ParseLayout(u.Layout)
 	if err != nil {
 		return nil, err

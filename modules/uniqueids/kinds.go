@@ -1,10 +1,6 @@
 package uniqueids
 
-import (
-	"context"
-
-	"github.com/orderly-http/caddy-orderly/uniqueid"
-)
+import "github.com/orderly-http/caddy-orderly/uniqueid"
 
 // A kind is one kind of IDs, as requests and the command ids know it. How its texts are
 // read is in the table of uniqueid.Decode.
@@ -12,7 +8,7 @@ type kind struct {
 	scheme, placeholder string
 	ofTrace             bool // Caddy's tracing determines them, if it is on; the command makes none
 	// open sets up what makes the IDs for a handler.
-	open func(context.Context, *Handler) (newID, error)
+	open func(*Handler) (newID, error)
 }
 
 // newID makes an ID for a request, and returns its text.
@@ -30,13 +26,13 @@ var kinds = []kind{
 }
 
 // notation is the txid of a request in one of its notations.
-func notation(of func(*requestIDs) string) func(context.Context, *Handler) (newID, error) {
-	return func(context.Context, *Handler) (newID, error) {
+func notation(of func(*requestIDs) string) func(*Handler) (newID, error) {
+	return func(*Handler) (newID, error) {
 		return func(ids *requestIDs) (string, error) { return of(ids), nil }, nil
 	}
 }
 
-func openShardedIDs(_ context.Context, u *Handler) (newID, error) {
+func openShardedIDs(u *Handler) (newID, error) {
 	g, err := uniqueid.NewShardedIDGenerator(u.Shards)
 	return func(*requestIDs) (string, error) { return g.New().String(), nil }, err
 }
