@@ -1,9 +1,6 @@
 package serializer
 
-import (
-	"cmp"
-	"time"
-)
+import "time"
 
 // openLocked returns the queue of a given name, for a ticket that joins it.
 func (e *Engine) openLocked(name string) *ticketQueue {
@@ -79,10 +76,7 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 func (e *Engine) advanceLocked(q *ticketQueue) (granted *Ticket) {
 	granted = e.admitLocked(q)
 	for t := q.superseded(); t != nil; t = q.superseded() {
-		t.in = nil
-		q.remove(t)
 		e.refuseLocked(t, ErrSuperseded)
-		granted = cmp.Or(e.admitLocked(q), granted)
 	}
 	if q.length == 0 && q != e.empty {
 		if e.empty != nil {

@@ -129,7 +129,7 @@ func (q *ticketQueue) remove(t *Ticket) {
 
 // superseded returns the first waiter with more than its mostWaiting waiters from itself
 // to the end of the queue, or nil. Waiters before it do not count: they may
-// belong to a stopped process, or have no mostWaiting. The caller refuses the ticket,
+// belong to a stopped process, or have no mostWaiting. The caller refuses the ticket, which
 // removes it, and calls superseded again.
 func (q *ticketQueue) superseded() *Ticket {
 	waiting := q.waiting()
