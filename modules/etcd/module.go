@@ -6,7 +6,6 @@
 package etcd
 
 import (
-	"fmt"
 	"log/slog"
 	"strings"
 	"time"
@@ -53,14 +52,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
-func (e *Engine) Provision(caddy.Context) error {
-	if err := e.provision(); err != nil {
-		return fmt.Errorf("engine etcd: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) provision() (err error) {
+func (e *Engine) Provision(caddy.Context) (err error) {
 	var set Engine
 	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints, normalized); err != nil {
 		return err

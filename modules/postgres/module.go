@@ -67,13 +67,6 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 
 // Provision replaces placeholders, applies defaults, and checks the settings.
 func (e *Engine) Provision(caddy.Context) error {
-	if err := e.provision(); err != nil {
-		return fmt.Errorf("engine postgres: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) provision() error {
 	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), lease.DefaultTTL)}
 	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
 	if err = cmp.Or(err, enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {

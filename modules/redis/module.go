@@ -63,14 +63,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
-func (e *Engine) Provision(caddy.Context) error {
-	if err := e.provision(); err != nil {
-		return fmt.Errorf("engine redis: %w", err)
-	}
-	return nil
-}
-
-func (e *Engine) provision() (err error) {
+func (e *Engine) Provision(caddy.Context) (err error) {
 	set := Engine{Database: e.Database}
 	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address, withPort); err != nil {
 		return err
