@@ -98,4 +98,8 @@ type Turn interface {
 	// Reenter takes LeaveAt back: the caller is inside again, and what LeaveAt got is not
 	// called. It returns false if the turn has ended.
 	Reenter() bool
+
+	// SetCaller gives the turn another caller. From now on, its requester stands in lists, and its
+	// revoke is what [Arrival.Revoke] was. If the turn is revoked already, that is called at once.
+	SetCaller(requester Requester, revoke func(cause error))
 }

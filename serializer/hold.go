@@ -1,6 +1,9 @@
 package serializer
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // A caller that leaves by [Turn.LeaveAt] is gone, but its ticket stays inside for a while. The
 // store and the other processes see an ordinary holder. So no clock is compared between
@@ -42,6 +45,16 @@ func (t *Ticket) Reenter() bool {
 	}
 	t.heldUntil, t.ended = 0, nil
 	return true
+}
+
+// SetCaller implements [Turn].
+func (t *Ticket) SetCaller(requester Requester, revoke func(cause error)) {
+	t.engine.mu.Lock()
+	defer t.engine.mu.Unlock()
+	t.requester, t.revoke = requester, revoke
+	if t.isRevokedLocked() {
+		t.revokeLocked(context.Cause(t.context))
+	}
 }
 
 func (t *Ticket) isRevokedLocked() bool { return t.context != nil && t.context.Err() != nil }

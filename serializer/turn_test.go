@@ -230,6 +230,33 @@ func TestReenter(t *testing.T) {
 	})
 }
 
+// Another caller of a turn stands in lists, and is the one that a revocation calls, also an earlier one.
+func TestSetCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, evicted := range []bool{false, true} {
+			e := newMemory()
+			a, first := revoked(arrivalFor(0))
+			turn := enter(t, e, a)
+			if evicted {
+				_ = e.Evict(t.Context(), "a_", turn.Token())
+				wantRevoked(t, first, serializer.ErrEvicted)
+			}
+			second := make(chan error, 2)
+			turn.SetCaller(serializer.Label("second"), func(cause error) { second <- cause })
+			if queues, _ := e.Queues(t.Context()); queues[0].Tickets[0].Requester != serializer.Label("second") {
+				t.Errorf("the list has %v", queues[0].Tickets[0].Requester)
+			}
+			_ = e.Evict(t.Context(), "a_", turn.Token())
+			wantRevoked(t, second, serializer.ErrEvicted)
+			if synctest.Wait(); len(first)+len(second) > 0 {
+				t.Error("a caller was notified twice, or the first one, too")
+			}
+			turn.Leave()
+			_ = e.Close()
+		}
+	})
+}
+
 // A held turn keeps its slot: the next one with two slots gets the other, and a third one waits.
 func TestHeldTurnKeepsSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

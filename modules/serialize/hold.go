@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"context"
 	"net/http"
 	"time"
 
@@ -68,10 +67,7 @@ func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Req
 	p.turn, p.about.Token, p.about.Position = earlier.turn, earlier.about.Token, earlier.about.Position
 	p.about.Slot, p.about.Waited, p.about.Since = earlier.about.Slot, earlier.about.Waited, time.Now()
 	p.all.add(p, r)
-	earlier.again.Store(p)
-	if cause := context.Cause(p.turn.Context()); cause != nil {
-		p.revoke(cause)
-	}
+	p.turn.SetCaller(p, p.revoke)
 	leave := func() {
 		if p.context.End() {
 			earlier.endTurn()

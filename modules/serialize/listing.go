@@ -103,10 +103,9 @@ func addRequest(t *serializer.TicketState) {
 	}
 	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
 		t.Requests, t.LastRequest = browser.Visited()
-		t.Requester = browser.Served()
 	}
-	if p, ok := t.Requester.(*passage); ok && p.revoked() != nil {
-		t.Revoked = p.revoked().Time
+	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
+		t.Revoked = p.context.Revoked().Time
 	}
 	r := t.Requester.Request()
 	for _, text := range r.Texts() {

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -47,8 +46,7 @@ type passage struct {
 	response responsebuffer.Buffer // of the next handlers
 	stream   *stream               // that the client gets if the passage has to wait, or nil
 
-	heldUntil time.Time               // when the turn ends at the earliest; zero without hold_at_least
-	again     atomic.Pointer[passage] // that has reentered by the turn, or nil
+	heldUntil time.Time // when the turn ends at the earliest; zero without hold_at_least
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -417,10 +415,6 @@ const revokedPatience = 10 * time.Second
 
 // revoke takes the turn back. It ends when the handlers have returned.
 func (p *passage) revoke(cause error) {
-	if again := p.again.Load(); again != nil {
-		again.revoke(cause)
-		return
-	}
 	report := p.handler.report
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
@@ -443,14 +437,6 @@ func (p *passage) Request() serializer.Request { return p.about.Request() }
 
 // Prefix is the configured prefix of the request's queue.
 func (p *passage) Prefix() string { return p.handler.Prefix }
-
-// revoked is the revocation of the turn, also by a passage that has reentered, or nil.
-func (p *passage) revoked() *turncontext.Revocation {
-	if again := p.again.Load(); again != nil && again.context.Inside() {
-		return again.revoked()
-	}
-	return p.context.Revoked()
-}
 
 // Interface guards
 var _ serializer.Requester = (*passage)(nil)

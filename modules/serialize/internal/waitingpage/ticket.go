@@ -44,14 +44,13 @@ type Ticket struct {
 	told    bool          // a request has ended since the turn was offered: later ones do not count
 	timer   *time.Timer   // nil once the turn was claimed
 	wait    serializer.Wait
-	turn    serializer.Turn     // from offered on
-	came    time.Time           // when it was offered
-	left    time.Duration       // at that time, of what absent browsers may cost the queue
-	allowed time.Duration       // of it, in all; that of visits only while it is offered
-	err     error               // why the ticket is over, or is about to be; else nil
-	refusal error               // err, also when the browser has learned it
-	claimer *serializer.Arrival // the request that has claimed the turn, or nil
-	visit   *visit              // from visiting on
+	turn    serializer.Turn // from offered on
+	came    time.Time       // when it was offered
+	left    time.Duration   // at that time, of what absent browsers may cost the queue
+	allowed time.Duration   // of it, in all; that of visits only while it is offered
+	err     error           // why the ticket is over, or is about to be; else nil
+	refusal error           // err, also when the browser has learned it
+	visit   *visit          // from visiting on
 }
 
 type state uint8
@@ -207,7 +206,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 			n.Part = t.beginLocked(n)
 			return t.turn, nil
 		}
-		t.state, t.err, t.claimer = over, errNone, &n.Arrival
+		t.state, t.err = over, errNone
+		t.turn.SetCaller(n.Requester, n.Revoke)
 		t.book.remove(t)
 		return t.turn, nil
 	case visiting:
@@ -327,10 +327,10 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	close(t.decision)
 }
 
-// revoke takes the turn back, from whatever request has claimed it.
+// revoke takes the turn back, unless a request has claimed it, which is told itself.
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
-	claimer, visits := t.claimer, t.visit != nil
+	visits := t.visit != nil
 	if t.err == nil && !visits {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
@@ -338,11 +338,8 @@ func (t *Ticket) revoke(cause error) {
 		}
 	}
 	t.mu.Unlock()
-	switch {
-	case visits:
+	if visits {
 		t.revokeVisit(cause)
-	case claimer != nil:
-		claimer.Revoke(cause)
 	}
 }
 
@@ -373,16 +370,6 @@ func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 
 // Prefix is the configured prefix of the ticket's queue.
 func (t *Ticket) Prefix() string { return t.line.Report.Prefix }
-
-// Served is the request that has claimed the turn, or the ticket itself.
-func (t *Ticket) Served() serializer.Requester {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.claimer != nil {
-		return t.claimer.Requester
-	}
-	return t
-}
 
 // Interface guards
 var _ serializer.Requester = (*Ticket)(nil)
