@@ -49,23 +49,14 @@ func (ids *requestIDs) log() {
 	}
 }
 
-// replace is the replacer's view of the IDs.
+// replace is the replacer's view of the IDs. One that cannot be made is "". The result is false if the
+// placeholder is none of ours.
 func (ids *requestIDs) replace(placeholder string) (any, bool) {
 	for _, made := range ids.made {
 		if made.placeholder == placeholder {
 			return made.text, true
 		}
 	}
-	text, ok := ids.make(placeholder)
-	if ok {
-		ids.made = append(ids.made, madeID{placeholder, text})
-	}
-	return text, ok
-}
-
-// make makes the ID of a placeholder, or "" if that fails. ok is false if the placeholder is
-// none of ours.
-func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
 	newID := ids.handler.byPlaceholder[placeholder]
 	if newID == nil {
 		return "", false
@@ -78,6 +69,7 @@ func (ids *requestIDs) make(placeholder string) (text string, ok bool) {
 			logger.Error("requests get no "+name, zap.Int("count", count), zap.Error(err))
 		})
 	}
+	ids.made = append(ids.made, madeID{placeholder, text})
 	return text, true
 }
 

@@ -148,10 +148,11 @@ func (s *session) putLocked(kv *mvccpb.KeyValue) {
 }
 
 // ticketLocked reports a ticket. One with our lease that nobody wants, because a late request
-// has made it, is deleted.
+// has made it, is deleted. A key without a lease is an operator's, and no process takes it out.
 func (s *session) ticketLocked(k ticketKey, kv *mvccpb.KeyValue) {
 	key := string(kv.Key)
-	t := remoteTicket(k, kv)
+	t := lease.RemoteTicket(key, k.number(kv.CreateRevision), string(kv.Value))
+	t.Queue, t.Owner.Alive = k.queue, kv.Lease != 0
 	switch {
 	case s.Tickets[key] != nil:
 		s.SetStateLocked(key, t.Ref)

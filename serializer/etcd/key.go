@@ -6,11 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // keyspace names the keys of one namespace:
@@ -83,12 +79,4 @@ func (n keyspace) history() string { return string(n) + "!history" }
 
 func (n keyspace) session(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s!session/%x", n, lease)
-}
-
-// remoteTicket makes the ticket of another process. A key without a lease is an
-// operator's, and no process takes it out.
-func remoteTicket(k ticketKey, kv *mvccpb.KeyValue) *serializer.Ticket {
-	t := lease.RemoteTicket(string(kv.Key), k.number(kv.CreateRevision), string(kv.Value))
-	t.Queue, t.Owner.Alive = k.queue, kv.Lease != 0
-	return t
 }

@@ -33,10 +33,6 @@ type session struct {
 	advanced chan struct{} // closed and replaced when these change
 }
 
-func (st *Store) newSession(base *lease.Session) lease.Protocol {
-	return &session{Session: base, store: st, advanced: make(chan struct{})}
-}
-
 // Start implements [lease.Protocol].
 func (s *session) Start() error {
 	sent := lease.Uptime()
