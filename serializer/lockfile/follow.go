@@ -44,7 +44,11 @@ func (d *directory) syncLocked() error {
 		d.watch.Distrust()
 		return d.failed("reading changes of", "", err)
 	}
-	d.followUpLocked()
+	if len(d.appeared) > 0 { // all owner files that have appeared are open now
+		d.placeAppearedLocked()
+	}
+	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
+	d.reapLocked()
 	d.endPausesLocked()
 	return nil
 }
@@ -130,16 +134,6 @@ func (d *directory) noteVanishedLocked(file string) {
 	} else if r := d.remote[file]; r != nil {
 		d.checkTicketLocked(r)
 	}
-}
-
-// followUpLocked does what the changes have left to be done. All owner files that have
-// appeared are open now.
-func (d *directory) followUpLocked() {
-	if len(d.appeared) > 0 {
-		d.placeAppearedLocked()
-	}
-	d.evicts = slices.DeleteFunc(d.evicts, d.obeyLocked)
-	d.reapLocked()
 }
 
 // placeAppearedLocked puts the tickets whose files have appeared into their queues, in order:
