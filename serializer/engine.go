@@ -20,7 +20,7 @@ import (
 // processes, and reports it in order with theirs. So the engine has the queues of all
 // processes in memory. When a ticket joins its queue, all smaller ones are there, and none
 // can come later. From then on, tickets before it can only disappear. So admission is
-// decided in memory, by one rule (package queue), and each process decides the same.
+// decided in memory, by one rule (admission.go), and each process decides the same.
 //
 // If the next ticket is local, the turn passes through a channel, and the ticket of the
 // leaving holder is removed from the store afterwards: the next one is already there, so

@@ -306,7 +306,7 @@ func (c *crowd) send(i int, r *rand.Rand) bool {
 }
 
 // together reports whether callers may be inside at the same time: only readers or only
-// writers, and no more than each of them allows. This is the rule of package queue once more,
+// writers, and no more than each of them allows. This is the rule of admission.go once more,
 // so that the suite does not judge that package by itself.
 func together(rules ...serializer.Rule) bool {
 	for _, r := range rules {
