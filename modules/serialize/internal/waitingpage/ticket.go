@@ -327,19 +327,15 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	close(t.decision)
 }
 
-// revoke takes the turn back, unless a request has claimed it, which is told itself.
+// revoke takes the turn back that no request has claimed.
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
-	visits := t.visit != nil
-	if t.err == nil && !visits {
+	defer t.mu.Unlock()
+	if t.err == nil {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
 		if t.state == offered { // else decided ends it
 			t.endLocked(t.err)
 		}
-	}
-	t.mu.Unlock()
-	if visits {
-		t.revokeVisit(cause)
 	}
 }
 

@@ -86,6 +86,7 @@ func (t *Ticket) beginLocked(n *Navigation) *Part {
 	t.state = visiting
 	t.place.Store(nil)
 	t.visit = &visit{began: now}
+	t.turn.SetCaller(t, t.revokeVisit)
 	t.about.Late = t.about.Since.Sub(t.came)
 	t.line.Report.Entered(&t.about)
 	p := t.addLocked(n.Line.Visits, n.Revoke)
