@@ -3,8 +3,8 @@
 // way is in serve.go, from top to bottom.
 //
 // A method whose name ends in Locked needs the lock of its type. No lock is held while a
-// turn is taken or left, a log entry is written, or a client is waited for. At most two are
-// held together: that of the registry, then that of a list of ages.
+// turn is taken or left, or a client is waited for. The lock of an opening comes before that of a
+// ticket of the waiting page, and both come before that of an engine.
 package serialize
 
 import (
