@@ -59,6 +59,7 @@ func TestPause(t *testing.T) {
 		c.awaitQueue("a_", 1, 1)
 		c.wantMetric(`paused{queue="a_"}`, "0")
 
+		c.order("a_", "pause?until=2999-01-01T00:00:00+01:00").Want(t, http.StatusOK) // bug: the plus was read as a space
 		c.pause("a_", "0")
 		if q := c.queue("a_"); !q.PausedUntil.Equal(serializer.Forever) {
 			t.Errorf("paused until %v, want until it is resumed", q.PausedUntil)

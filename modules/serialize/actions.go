@@ -184,7 +184,7 @@ func pause(ctx context.Context, queue string, query url.Values) (answer any, err
 
 // pauseEnd is when a pause is to end; zero means when it is resumed.
 func pauseEnd(query url.Values) (until time.Time, err error) {
-	if text := query.Get("until"); text != "" {
+	if text := strings.Replace(query.Get("until"), " ", "+", 1); text != "" { // people seldom escape the plus of a time zone
 		if until, err = time.Parse(time.RFC3339, text); err != nil || time.Until(until) < shortestPause || query.Has("for") {
 			return until, fmt.Errorf("until %q: expected a moment to come, such as 2026-12-24T10:00:00+01:00, and no for beside it", text)
 		}
