@@ -130,8 +130,7 @@ func (s *session) advance(gone bool, applied, shown int64, reportLocked func()) 
 	reportLocked()
 	s.applied = max(s.applied, applied)
 	s.shown.Store(max(s.shown.Load(), shown))
-	close(s.advanced)
-	s.advanced = make(chan struct{})
+	s.store.ChangedLocked()
 }
 
 // putLocked reports a key that was put, or that a read has found.

@@ -26,11 +26,7 @@ type session struct {
 	watch     atomic.Pointer[watch] // nil while there is none
 	batches   uint64                // Append alone uses it
 	shown     atomic.Int64          // the watch has shown everything up to this revision
-
-	// Store.Mu guards the rest.
-
-	applied  int64         // all events up to this revision were reported; 0 before the first
-	advanced chan struct{} // closed and replaced when these change
+	applied   int64                 // all events up to this revision were reported; 0 before the first; Store.Mu guards it
 }
 
 // Start implements [lease.Protocol].

@@ -32,23 +32,13 @@ func (s *session) catchUp(ctx context.Context, patience time.Duration) error {
 	return s.await(ctx, func() bool { return s.shown.Load() >= answer.Header.Revision })
 }
 
-// await waits until a condition holds, which may change when something is reported.
+// await waits until a condition holds, which may change when something is reported, or until the
+// session is over.
 func (s *session) await(ctx context.Context, holdsLocked func() bool) error {
-	for {
-		s.store.Mu.Lock()
-		holds, advanced := holdsLocked(), s.advanced
-		s.store.Mu.Unlock()
-		if holds {
-			return nil
-		}
-		select {
-		case <-advanced:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-s.Ctx.Done():
-			return context.Cause(s.Ctx)
-		}
-	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(s.Ctx, func() { cancel(context.Cause(s.Ctx)) })()
+	return s.store.AwaitChange(ctx, holdsLocked)
 }
 
 // monitor checks the watch each second. It may show nothing because nothing happens, or

@@ -73,7 +73,7 @@ func (s *Session) forgetIfLeftLocked() {
 	delete(s.store.sessions, s.ref)
 	go func() {
 		for ctx := s.store.Ctx; s.revoke(ctx, 0) != nil && ctx.Err() == nil; {
-			_ = s.store.awaitChange(ctx, func() bool { return s.store.current != nil })
+			_ = s.store.AwaitChange(ctx, func() bool { return s.store.current != nil })
 		}
 	}()
 }

@@ -72,7 +72,7 @@ type Store struct {
 	pauses   map[string]time.Time // that were reported
 	current  *Session             // tickets are taken in it; nil if there is none
 	failure  error                // why there is none; nil while one is being begun
-	changed  chan struct{}        // closed and replaced when these two change
+	changed  chan struct{}        // closed and replaced by ChangedLocked
 }
 
 // NewStore makes a store that nobody follows yet.
@@ -186,15 +186,15 @@ func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error
 
 // await returns the current session, or why there is none. While one is being begun, it waits.
 func (st *Store) await(ctx context.Context) (s *Session, failure error) {
-	err := st.awaitChange(ctx, func() bool {
+	err := st.AwaitChange(ctx, func() bool {
 		s, failure = st.current, st.failure
 		return s != nil || failure != nil
 	})
 	return s, cmp.Or(failure, err)
 }
 
-// awaitChange waits until a condition holds that setCurrentLocked can change.
-func (st *Store) awaitChange(ctx context.Context, holdsLocked func() bool) error {
+// AwaitChange waits until a condition holds, which can change when ChangedLocked is called.
+func (st *Store) AwaitChange(ctx context.Context, holdsLocked func() bool) error {
 	for {
 		st.Mu.Lock()
 		holds, changed := holdsLocked(), st.changed
@@ -213,6 +213,11 @@ func (st *Store) awaitChange(ctx context.Context, holdsLocked func() bool) error
 // setCurrentLocked notes the current session, or why there is none.
 func (st *Store) setCurrentLocked(s *Session, failure error) {
 	st.current, st.failure = s, failure
+	st.ChangedLocked()
+}
+
+// ChangedLocked wakes those that are in AwaitChange.
+func (st *Store) ChangedLocked() {
 	close(st.changed)
 	st.changed = make(chan struct{})
 }
