@@ -136,7 +136,7 @@ func (c *Context) End() bool {
 		return false
 	}
 	c.endedEarly = c.inside.Err() != nil
-	if !c.endedEarly && !requestbody.None(c.request) {
+	if !c.endedEarly && !c.ReadsCut() && !requestbody.None(c.request) {
 		// A proxy's transport may still send the body of a request that was answered early. At its
 		// end, the proxy reads the trailers of the request, which must not change meanwhile.
 		context.AfterFunc(c.outer.Context, func() { c.cancel(errOver) })
