@@ -81,7 +81,7 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 	}
 	b.Free()
 	err = failure(r.Context(), err)
-	UploadOf(r).failure = err // or a handler would take the rest for the whole
+	UploadOf(r).failure.Store(&err) // or a handler would take the rest for the whole
 	return nil, err
 }
 

@@ -172,3 +172,18 @@ func TestPartsOfBodies(t *testing.T) {
 		t.Errorf("the sum of a body that was read: %v", err)
 	}
 }
+
+// Needs the race detector. Bug: a proxy's transport may still send the body of a request that was
+// answered early, when a queue of an error route refuses it.
+func TestRefusedWhileItIsSent(t *testing.T) {
+	r := newRequest("hello", 5)
+	body, sent := UploadOf(r), make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, body)
+		close(sent)
+	}()
+	if _, err := Read(r, Limits{1, 0}); !errors.Is(err, ErrTooLarge) {
+		t.Error(err)
+	}
+	<-sent
+}

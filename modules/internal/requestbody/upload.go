@@ -13,8 +13,8 @@ import (
 // nothing is to come.
 type Upload struct {
 	io.ReadCloser
-	failure error      // of a read before the turn, or nil
-	reading sync.Mutex // held by a read
+	failure atomic.Pointer[error] // of a read before the turn, or nil
+	reading sync.Mutex            // held by a read
 	begun   atomic.Bool
 	ended   atomic.Bool
 	stopped atomic.Bool
@@ -48,9 +48,10 @@ func isWebSocket(r *http.Request) bool {
 
 // Read implements [io.Reader].
 func (u *Upload) Read(p []byte) (int, error) {
+	failure := u.failure.Load()
 	switch {
-	case u.failure != nil:
-		return 0, u.failure
+	case failure != nil:
+		return 0, *failure
 	case u.webSocket && !u.accepted.Load():
 		return 0, io.EOF
 	}
