@@ -139,7 +139,7 @@ func (c *Context) End() bool {
 	if !c.endedEarly && !c.ReadsCut() && !requestbody.None(c.request) {
 		// A proxy's transport may still send the body of a request that was answered early. At its
 		// end, the proxy reads the trailers of the request, which must not change meanwhile.
-		context.AfterFunc(c.outer.Context, func() { c.cancel(errOver) })
+		context.AfterFunc(c.outer.Context, func() { c.cancel(context.Cause(c.outer.Context)) })
 		return true
 	}
 	c.cancel(errOver)

@@ -156,3 +156,15 @@ func TestContextStaysEnded(t *testing.T) {
 		}
 	}
 }
+
+// Bug: after the turn of an inner queue, another one inside the same outer turn took the end of that
+// for a client that had hung up.
+func TestRevokedAfterAnInnerTurn(t *testing.T) {
+	r := httptest.NewRequestWithContext(t.Context(), "POST", "/", strings.NewReader("body"))
+	outer := begin(r, true, nil)
+	begin(r, true, outer).End()
+	outer.Revoke(io.EOF)
+	if <-r.Context().Done(); !errors.Is(context.Cause(r.Context()), io.EOF) {
+		t.Errorf("it ended by %v", context.Cause(r.Context()))
+	}
+}
