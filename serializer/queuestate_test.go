@@ -105,18 +105,6 @@ func TestListsAgree(t *testing.T) {
 	}
 }
 
-// Bug: the JSON of a list did not have the label, which stands in place of a request.
-func TestLabelIsListed(t *testing.T) {
-	e := serializer.New(memory.New(memory.Options{}), serializer.Options{})
-	t.Cleanup(func() { _ = e.Close() })
-	defer enter(t, e, serializer.Arrival{Queue: "a_", Requester: serializer.Label("nightly import")}).Leave()
-	queues, err := e.Queues(t.Context())
-	must(t, err)
-	if request := queues[0].Tickets[0].Request; request == nil || request.Label != "nightly import" {
-		t.Errorf("the request is %+v; expected the label", request)
-	}
-}
-
 // A list or an eviction returns when its context is done, even if the store does not.
 //
 // Bug: Queues of the lock-file engine ignored its context, and waited for a stopped process.

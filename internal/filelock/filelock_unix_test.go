@@ -14,42 +14,30 @@ import (
 // Which locks exclude each other, tested with two open files of one process.
 func TestModes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
-	waitShared := func(fd uintptr) error { return flock(fd, unix.LOCK_SH) }
 	for _, test := range []struct {
-		name     string
-		first    func(fd uintptr) error
+		first    int
 		second   func(fd uintptr) (bool, error)
 		together bool
 	}{
-		{"exclusive, exclusive", Wait, Try, false},
-		{"exclusive, shared", Wait, TryShared, false},
-		{"shared, exclusive", waitShared, Try, false},
-		{"shared, shared", waitShared, TryShared, true},
+		{unix.LOCK_EX, Try, false},
+		{unix.LOCK_EX, TryShared, false},
+		{unix.LOCK_SH, Try, false},
+		{unix.LOCK_SH, TryShared, true},
 	} {
-		first, second := open(t, path), open(t, path)
-		if err := test.first(first.Fd()); err != nil {
+		first, err1 := os.Create(path)
+		second, err2 := os.Open(path)
+		if err := errors.Join(err1, err2, flock(first.Fd(), test.first)); err != nil {
 			t.Fatal(err)
 		}
 		if locked, err := test.second(second.Fd()); err != nil || locked != test.together {
-			t.Errorf("%s: %v, %v; expected %v", test.name, locked, err, test.together)
+			t.Errorf("%+v: %v, %v", test, locked, err)
 		}
-		if err := Unlock(first.Fd()); err != nil {
-			t.Fatal(err)
-		}
-		if locked, err := test.second(second.Fd()); err != nil || !locked {
-			t.Errorf("%s, once the first is unlocked: %v, %v; expected the lock", test.name, locked, err)
+		err := Unlock(first.Fd())
+		if locked, failed := test.second(second.Fd()); err != nil || failed != nil || !locked {
+			t.Errorf("%+v, once the first is unlocked: %v, %v, %v; expected the lock", test, locked, err, failed)
 		}
 		if err := errors.Join(first.Close(), second.Close()); err != nil {
 			t.Fatal(err)
 		}
 	}
-}
-
-func open(t *testing.T, path string) *os.File {
-	t.Helper()
-	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return file
 }
