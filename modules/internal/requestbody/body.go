@@ -143,17 +143,16 @@ func (b *Body) fillLocked(r *http.Request, limits Limits) error {
 	if err := limits.check(r.ContentLength); err != nil {
 		return err
 	}
-	upload, _ := r.Body.(*Upload)
-	begun := upload != nil && upload.begun.Load()
 	err := b.fillMemoryLocked(r, limits.Memory)
 	if err == nil && b.size > limits.Memory && limits.Disk > 0 {
 		b.part.N = limits.Disk
 		err = b.fillFileLocked()
 	}
+	upload, streamed := r.Body.(*Upload)
 	switch {
 	case err == nil && b.size > limits.Memory+limits.Disk:
 		return ErrTooLarge
-	case err == nil && (begun || r.ContentLength >= 0 && b.size != r.ContentLength):
+	case err == nil && (streamed && b.size != upload.read.Load() || r.ContentLength >= 0 && b.size != r.ContentLength):
 		return errConsumed
 	}
 	return err

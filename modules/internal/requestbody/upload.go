@@ -15,7 +15,7 @@ type Upload struct {
 	io.ReadCloser
 	failure atomic.Pointer[error] // of a read before the turn, or nil
 	reading sync.Mutex            // held by a read
-	begun   atomic.Bool
+	read    atomic.Int64          // how many bytes
 	ended   atomic.Bool
 	stopped atomic.Bool
 
@@ -60,8 +60,8 @@ func (u *Upload) Read(p []byte) (int, error) {
 	if u.stopped.Load() { // or an error route would take the rest for the whole
 		return 0, os.ErrDeadlineExceeded
 	}
-	u.begun.Store(true)
 	n, err := u.ReadCloser.Read(p)
+	u.read.Add(int64(n))
 	if err == io.EOF {
 		u.ended.Store(true)
 	}
