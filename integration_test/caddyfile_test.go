@@ -23,7 +23,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		says      string
 	}{
 		{"serialize", `buffer 64KiB 2TiB`, `buffer: size "2TiB": expected a number of bytes up to 1TiB, such as 64KiB`},
-		{"serialize", `buffer off 1MiB`, `buffer off: unexpected "1MiB"; nothing is kept on disk`}, // bug: it was accepted
+		{"serialize", `buffer off 1MiB`, `buffer off: unexpected 1048576 bytes on disk; nothing is kept there`}, // bug: it was accepted
 		{"serialize", `buffer 64KiB off`, `buffer_disk off: expected a size from 0 to 1TiB, such as 256MiB`},
 		{"serialize", `buffer 64 KiB 1MiB`, `buffer: found 3 values; expected a size such as 64KiB, and perhaps one on disk such as 256MiB, or off`},
 		{"serialize", `buffer 2GiB`, `buffer 2147483648: expected a size from 0 to 1GiB, such as 64KiB, or off, which is -1 in JSON`},

@@ -229,17 +229,17 @@ func BufferSetting[T any](least Size, memory, disk func(T) **Size) Setting[T] {
 		Name: "buffer", Syntax: "<size> [<disk>]", Usual: usual + " " + usualDisk,
 		Parse: func(handler T, d *caddyfile.Dispenser) error {
 			*memory(handler), *disk(handler) = nil, nil
-			err := Sizes(d, expected, memory(handler), disk(handler))
-			if size := *memory(handler); err == nil && size != nil && *size == Off && *disk(handler) != nil {
-				return d.Errf("buffer off: unexpected %q; nothing is kept on disk", d.Val())
-			}
-			return err
+			return Sizes(d, expected, memory(handler), disk(handler))
 		},
 		Fill: func(handler T) {
-			fillSize(memory(handler), usual)
-			fillSize(disk(handler), usualDisk)
+			if fillSize(memory(handler), usual); **memory(handler) != Off {
+				fillSize(disk(handler), usualDisk)
+			}
 		},
 		Check: func(handler T) error {
+			if size := *memory(handler); size != nil && *size == Off && least == Off && *disk(handler) != nil {
+				return fmt.Errorf("buffer off: unexpected %d bytes on disk; nothing is kept there", **disk(handler))
+			}
 			return errors.Join(
 				CheckSize("buffer", *memory(handler), least, maxMemory, want),
 				CheckSize("buffer_disk", *disk(handler), 0, maxSize, "from 0 to 1TiB, such as "+usualDisk))
