@@ -3,9 +3,10 @@ module github.com/orderly-http/caddy-orderly/ci/cross
 
 go 1.26.0
 
-require golang.org/x/tools v0.44.0
+tool golang.org/x/tools/go/packages/gopackages
 
 require (
 	golang.org/x/mod v0.35.0 // indirect
 	golang.org/x/sync v0.20.0 // indirect
+	golang.org/x/tools v0.44.0 // indirect
 )
