@@ -1,6 +1,7 @@
 package once
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,47 +17,38 @@ func BenchmarkOnce(b *testing.B) {
 	h := new(Handler)
 	open(b, h, engines.File{})
 	next := func(w http.ResponseWriter, _ *http.Request) error { _, err := io.WriteString(w, "ok"); return err }
-	serve := func(key string) {
-		if _, err := send(b.Context(), h, key, http.NoBody, next); err != nil {
-			b.Fatal(err)
-		}
+	serve := func(key any) error {
+		_, err := send(b.Context(), h, fmt.Sprint(key), http.NoBody, next)
+		return err
 	}
 	k, err := deriveKey("example.com", "", "bare")
 	if err != nil {
 		b.Fatal(err)
 	}
 	first := time.Now().UnixNano()
-	b.Run("two writes", func(b *testing.B) {
-		for i := range b.N {
+	for _, c := range []struct {
+		name string
+		do   func(i int) error
+	}{
+		{"two writes", func(i int) error {
 			k.hash = fmt.Sprint("bare", i)
-			for range 2 {
-				if err := h.records.store(&k, &record{State: answered, Since: time.Now(), Body: []byte("ok")}); err != nil {
+			r := &record{State: answered, Since: time.Now(), Body: []byte("ok")}
+			return errors.Join(h.records.store(&k, r), h.records.store(&k, r))
+		}},
+		{"first", func(int) error { first++; return serve(first) }},
+		{"one read", func(int) error {
+			_, err := h.records.storage.Load(b.Context(), folder(time.Now())+"/bare0")
+			return err
+		}},
+		{"repetition", func(int) error { return serve(first) }},
+		{"no key", func(int) error { return serve("") }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			for i := range b.N {
+				if err := c.do(i); err != nil {
 					b.Fatal(err)
 				}
 			}
-		}
-	})
-	b.Run("first", func(b *testing.B) {
-		for range b.N {
-			first++
-			serve(fmt.Sprint(first))
-		}
-	})
-	b.Run("one read", func(b *testing.B) {
-		for range b.N {
-			if _, err := h.records.storage.Load(b.Context(), folder(time.Now())+"/bare0"); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("repetition", func(b *testing.B) {
-		for range b.N {
-			serve(fmt.Sprint(first))
-		}
-	})
-	b.Run("no key", func(b *testing.B) {
-		for range b.N {
-			serve("")
-		}
-	})
+		})
+	}
 }

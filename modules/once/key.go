@@ -8,8 +8,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"net"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 
@@ -49,11 +49,8 @@ func deriveKey(host, scope, text string) (k key, err error) {
 
 // hostOf is the host of a request as keys know it: without regard to case, port and a final dot.
 func hostOf(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]") // of an IPv6 address without a port
-	return strings.TrimSuffix(strings.ToLower(host), ".")
+	name := (&url.URL{Host: host}).Hostname()
+	return strings.TrimSuffix(strings.ToLower(name), ".")
 }
 
 // textOf expands the placeholders of a key. Caddy joins the values of a field or parameter that comes
