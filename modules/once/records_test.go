@@ -2,8 +2,7 @@ package once
 
 import (
 	"context"
-	"io/fs"
-	"path/filepath"
+	"path"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -76,15 +75,13 @@ func TestSweep(t *testing.T) {
 			}
 		}
 		r.sweep(t.Context(), now)
-		var left []string
-		_ = filepath.WalkDir(files.Path, func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
-				left = append(left, filepath.Base(filepath.Dir(path)))
-			}
-			return nil
-		})
+		left, err := files.List(t.Context(), "orderly/once", true)
+		left = slices.DeleteFunc(left, func(name string) bool { return path.Dir(name) == "orderly/once" }) // folders
+		for i, name := range left {
+			left[i] = path.Base(path.Dir(name))
+		}
 		slices.Sort(left)
-		if len(left) != 70-sweptDays || left[len(left)-9] != "2026-03-12" || left[len(left)-1] != "2026-03-20" {
+		if err != nil || len(left) != 70-sweptDays || left[len(left)-9] != "2026-03-12" || left[len(left)-1] != "2026-03-20" {
 			t.Errorf("flat %v: left are %v", flatly, left)
 		}
 	}
