@@ -39,8 +39,9 @@ type passage struct {
 	asked   record // what the request is, and what became of it
 	outcome string // or "", as of one that waits
 	acted   bool   // an upstream may have acted on it, and nobody knows
-	all     *passages
-	earlier *passage
+	turns   *turncontext.Turns
+	earlier *passage  // of the request, or nil
+	latest  **passage // of the request; a variable has this pointer
 
 	engine   *engines.Ref // with a reference while the passage waits or has the turn
 	turn     serializer.Turn
@@ -67,11 +68,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if p.comesAgain() {
 		return next.ServeHTTP(w, r)
 	}
-	p.all.latest = p
+	*p.latest = p
+	p.repl.Set("http.once.key", p.key.hash)
+	p.become("")
 	if why != nil {
 		return p.refuse(w, r, why, err)
 	}
-	p.context.Init(r, true, p.all.turns)
+	p.context.Init(r, true, p.turns)
 	body, err := p.readBody(w, r)
 	defer body.FreeAfter(p.context.Request())
 	if err != nil {
@@ -99,11 +102,25 @@ func (h *Handler) newPassage(r *http.Request, repl *caddy.Replacer) *passage {
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	address := sha256.Sum256([]byte(original.Method + "\n" + original.URL.RequestURI()))
-	p := &passage{handler: h, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}, all: passagesOf(vars, repl)}
-	p.earlier = p.all.latest
+	p := &passage{handler: h, repl: repl, id: requestid.Of(vars), asked: record{Address: address[:]}}
+	p.turns, p.latest = turncontext.TurnsOf(vars, new(turncontext.Turns)), latestOf(vars)
+	p.earlier = *p.latest
 	p.about = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
 	return p
+}
+
+const latestVar = "orderly.once"
+
+// latestOf is where the latest passage of the request with these variables stands. The variable is
+// written once: a proxy's transport may read the variables beside error routes.
+func latestOf(vars map[string]any) **passage {
+	latest, known := vars[latestVar].(**passage)
+	if !known {
+		latest = new(*passage)
+		vars[latestVar] = latest
+	}
+	return latest
 }
 
 // findKey derives the key from its text, or returns why it cannot.
@@ -125,34 +142,6 @@ func (p *passage) findKey(text, host string) (why *reason, err error) {
 		return failed, err
 	}
 	return nil, nil
-}
-
-// passages is what is known of one request. A variable of the request has it.
-type passages struct {
-	turns  *turncontext.Turns
-	latest *passage // which placeholders answer for, or nil
-}
-
-const passagesVar = "orderly.once"
-
-func passagesOf(vars map[string]any, repl *caddy.Replacer) *passages {
-	all, _ := vars[passagesVar].(*passages)
-	if all != nil {
-		return all
-	}
-	all = &passages{turns: turncontext.TurnsOf(vars, new(turncontext.Turns))}
-	vars[passagesVar] = all
-	repl.Map(func(name string) (any, bool) {
-		switch {
-		case all.latest == nil:
-		case name == "http.once.key":
-			return all.latest.key.hash, true
-		case name == "http.once.outcome":
-			return all.latest.outcome, true
-		}
-		return nil, false
-	})
-	return all
 }
 
 // comesAgain reports whether the request comes to a key again that it is the first one of: by a
@@ -226,7 +215,7 @@ func (p *passage) arrive(w http.ResponseWriter, r *http.Request) (serializer.Tur
 	timeout := time.Duration(*p.handler.Timeout)
 	turn, wait, err := p.engine.Arrive(serializer.Arrival{
 		Queue: p.queue(), Client: r.RemoteAddr, MaxWaiting: maxWaiting, Timeout: timeout, NoWait: timeout == 0,
-		Requester: p, Revoke: func(cause error) { p.context.Revoke(cause) }, Holds: p.all.turns.Held(),
+		Requester: p, Revoke: func(cause error) { p.context.Revoke(cause) }, Holds: p.turns.Held(),
 	})
 	if turn != nil || err != nil {
 		return turn, err
@@ -284,13 +273,11 @@ func (p *passage) change() {
 // run lets the first request through to the next handlers, stores what became of it, hands the turn
 // over, and then sends the answer.
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	p.outcome, p.retryAfters = outcomeFirst, len(w.Header()["Retry-After"])
+	p.become(outcomeFirst)
+	p.retryAfters = len(w.Header()["Retry-After"])
 	p.repl.Delete("http.reverse_proxy.retries") // of a proxy before; see freeIfUnsent
 	p.repl.Delete(latencyPlaceholder)
-	if accepted, ok := r.Header["Accept-Encoding"]; ok { // a repetition may accept none
-		delete(r.Header, "Accept-Encoding")
-		defer func() { r.Header["Accept-Encoding"] = accepted }()
-	}
+	r.Header.Del("Accept-Encoding") // a repetition may accept none
 	p.sent.latency, p.sent.cut = p.latency, func(cause error) { p.context.Revoke(cause) }
 	p.context.Trace(p.sent.trace())
 	p.context.Begin(r, p.turn)
@@ -367,12 +354,18 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, why *reason, er
 	}
 	p.logSome(kind, level, "refused", zap.String("reason", why.name), zap.Error(err))
 	p.count(why.name)
-	p.all.turns.Around().Fail(turncontext.ErrRefused)
+	p.turns.Around().Fail(turncontext.ErrRefused)
 	return why.answer(w, r)
 }
 
-func (p *passage) count(outcome string) {
+// become notes an outcome. The placeholders answer for the latest passage of a request.
+func (p *passage) become(outcome string) {
 	p.outcome = outcome
+	p.repl.Set("http.once.outcome", outcome)
+}
+
+func (p *passage) count(outcome string) {
+	p.become(outcome)
 	requests.WithLabelValues(outcome).Inc()
 }
 
