@@ -140,9 +140,6 @@ func (s *session) putLocked(kv *mvccpb.KeyValue) {
 		s.ticketLocked(k, kv)
 	} else if name, ok := keys.paused(key); ok {
 		s.pausedLocked(name, kv)
-	} else if keys.isEviction(key, s.id) {
-		s.EvictLocked(string(kv.Value))
-		s.LeaveLocked(key)
 	}
 }
 
@@ -154,7 +151,7 @@ func (s *session) ticketLocked(k ticketKey, kv *mvccpb.KeyValue) {
 	t.Queue, t.Owner.Alive = k.queue, kv.Lease != 0
 	switch {
 	case s.Tickets[key] != nil:
-		s.SetStateLocked(key, t.Ref)
+		s.StateLocked(key, t.Ref)
 	case kv.Lease == int64(s.id):
 		s.JoinedLocked(key, key, t.Number)
 	default:

@@ -13,7 +13,6 @@ import (
 //
 //	<namespace><queue>/<lease>-<seq>     a ticket; both numbers in hex
 //	<namespace>!history                  a random text, which stands for all that follows from it
-//	<namespace>!evict/<lease>/<number>   asks the owner of a lease to evict a ticket
 //	<namespace>!pause/<queue>            pauses a queue, or all that begin so
 //	<namespace>!session/<lease>          a process; its end is that of the lease
 //
@@ -55,15 +54,6 @@ func (n keyspace) parseTicket(key string) (_ ticketKey, ok bool) {
 	place, seqErr := strconv.ParseUint(seq, 16, 64)
 	ok = ok && queueErr == nil && idErr == nil && seqErr == nil && url.PathEscape(queue) == escaped
 	return ticketKey{queue, clientv3.LeaseID(id), place}, ok
-}
-
-func (n keyspace) eviction(lease clientv3.LeaseID, number uint64) string {
-	return fmt.Sprintf("%s!evict/%x/%d", n, lease, number)
-}
-
-// isEviction reports whether a key asks the owner of a lease to evict a ticket.
-func (n keyspace) isEviction(key string, lease clientv3.LeaseID) bool {
-	return strings.HasPrefix(key, fmt.Sprintf("%s!evict/%x/", n, lease))
 }
 
 func (n keyspace) pause(name string) string { return string(n) + "!pause/" + url.PathEscape(name) }

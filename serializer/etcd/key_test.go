@@ -8,7 +8,6 @@ func TestFormats(t *testing.T) {
 	const keys = keyspace("orderly/")
 	for _, c := range []struct{ what, got, want string }{
 		{"a ticket's key", keys.ticket(ticketKey{"a/b", 0x32698d1f3a6a4b07, 65}), "orderly/a%2Fb/32698d1f3a6a4b07-000000000041"},
-		{"an eviction's key", keys.eviction(0x7abc, 17), "orderly/!evict/7abc/17"},
 		{"a pause's key", keys.pause("a/b"), "orderly/!pause/a%2Fb"},
 		{"a session's key", keys.session(0x7abc), "orderly/!session/7abc"},
 	} {
@@ -34,7 +33,7 @@ func TestNumbers(t *testing.T) {
 
 // A key is read as it was written, and no other key is taken for a ticket.
 func FuzzTicketKey(f *testing.F) {
-	for _, key := range []string{"", "o/", "o/a/1-1", "o/a%2fb/1-1", "o/!evict/1/1", "o/!pause/a", "o/!session/1", "o/a/1-1/1", "p/a/1-1", "o/a/-1-1"} {
+	for _, key := range []string{"", "o/", "o/a/1-1", "o/a%2fb/1-1", "o/!pause/a", "o/!session/1", "o/a/1-1/1", "p/a/1-1", "o/a/-1-1"} {
 		f.Add(key, "a/b\xff", int64(5), uint64(6))
 	}
 	const keys = keyspace("o/")

@@ -24,50 +24,42 @@ type pause struct {
 	Owner  string    `json:"owner"`            // the process that made it, for people
 }
 
-// Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
-// machine's clock; no other clock counts.
-func (st *Store) Pause(ctx context.Context, name string, until time.Time) error {
-	p, granted := pause{Until: until, Owner: st.Owner.Name}, new(clientv3.LeaseGrantResponse)
+// Pause implements [lease.Protocol]. No other machine's clock counts.
+func (s *session) Pause(ctx context.Context, name string, until time.Time) error {
+	key := s.store.keys.pause(name)
+	if until.IsZero() {
+		return s.changePause(ctx, key, clientv3.OpDelete(key))
+	}
+	p, granted := pause{Until: until, Owner: s.store.Owner.Name}, new(clientv3.LeaseGrantResponse)
 	if length := time.Until(until); until.Before(serializer.Forever) {
 		var err error
-		if granted, err = st.cluster.grant(ctx, length); err != nil {
-			return fmt.Errorf("requesting the lease of a pause of queue %q: %w", name, st.StorageError("using", err))
+		if granted, err = s.store.cluster.grant(ctx, length); err != nil {
+			return fmt.Errorf("requesting the lease of the pause: %w", err)
 		}
 		p.Millis = max(length.Milliseconds()+1, 1)
 	}
 	value, _ := json.Marshal(p) // texts, numbers and a time before the year 10,000 always marshal
-	err := st.changePause(ctx, name, clientv3.OpPut(st.keys.pause(name), string(value), clientv3.WithLease(granted.ID)))
+	err := s.changePause(ctx, key, clientv3.OpPut(key, string(value), clientv3.WithLease(granted.ID)))
 	if err != nil {
-		_ = st.cluster.revoke(st.Ctx, granted.ID) // so that a late put of a silent member fails
-		return fmt.Errorf("pausing queue %q: %w", name, err)
+		_ = s.store.cluster.revoke(s.store.Ctx, granted.ID) // so that a late put of a silent member fails
 	}
-	return nil
-}
-
-// Resume implements [serializer.Store].
-func (st *Store) Resume(ctx context.Context, name string) error {
-	if err := st.changePause(ctx, name, clientv3.OpDelete(st.keys.pause(name))); err != nil {
-		return fmt.Errorf("resuming queue %q: %w", name, err)
-	}
-	return nil
+	return err
 }
 
 // changePause changes a pause in etcd, and returns when that was reported.
-func (st *Store) changePause(ctx context.Context, name string, change clientv3.Op) error {
-	return lease.Do(ctx, st.Store, "changing a pause in", func(s *session) error {
-		answer, err := s.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(st.keys.pause(name)), change}})
-		if err != nil {
-			return err
-		}
-		before := answer.Responses[0].GetResponseRange().Kvs
-		for _, kv := range before {
-			_ = st.cluster.revoke(st.Ctx, clientv3.LeaseID(kv.Lease)) // which the key no longer belongs to; else it ends by itself
-		}
-		if change.IsDelete() && len(before) == 0 {
-			return nil
-		}
-		return s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
-	})
+func (s *session) changePause(ctx context.Context, key string, change clientv3.Op) error {
+	answer, err := s.commit(ctx, transaction{then: []clientv3.Op{clientv3.OpGet(key), change}})
+	if err != nil {
+		return err
+	}
+	before := answer.Responses[0].GetResponseRange().Kvs
+	for _, kv := range before {
+		_ = s.store.cluster.revoke(s.store.Ctx, clientv3.LeaseID(kv.Lease)) // which the key no longer belongs to; else it ends by itself
+	}
+	if change.IsDelete() && len(before) == 0 {
+		return nil
+	}
+	return s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
 }
 
 // pausedLocked reports a pause, and awaits its end. An unreadable one pauses nothing, because
@@ -99,13 +91,7 @@ func (st *Store) expire(kv *mvccpb.KeyValue, length time.Duration) {
 	}
 	lease.Sleep(st.Ctx, length)
 	for st.Ctx.Err() == nil {
-		again := true
-		err := lease.Do(st.Ctx, st.Store, "ending a pause in", func(s *session) error {
-			_, err := s.persist(txn)
-			again = err != nil && s.Ctx.Err() != nil // otherwise, etcd has carried it out, or refused it
-			return err
-		})
-		if err == nil || !again {
+		if _, err := st.cluster.commit(st.Ctx, txn); err == nil || !transient(err) {
 			return
 		}
 		lease.Sleep(st.Ctx, lease.RetryPause)

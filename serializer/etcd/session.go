@@ -53,8 +53,8 @@ func (s *session) Start() error {
 	}
 	go s.pass(w)
 	go s.monitor()
-	for range maxRemovers {
-		go s.remove()
+	for range maxRequests {
+		go s.carryOut()
 	}
 	return nil
 }

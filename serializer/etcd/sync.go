@@ -11,10 +11,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// Sync implements [serializer.Store].
-func (st *Store) Sync(ctx context.Context) error {
-	return lease.Do(ctx, st.Store, "reading queues from", func(s *session) error { return s.catchUp(ctx, requestTime) })
-}
+// Sync implements [lease.Protocol].
+func (s *session) Sync(ctx context.Context) error { return s.catchUp(ctx, requestTime) }
 
 var errBehind = errors.New("the watch does not show what has happened")
 

@@ -18,13 +18,14 @@ type record struct {
 	Shared bool      `json:"shared,omitempty"`
 	Limit  int       `json:"limit,omitempty"`
 	Inside bool      `json:"inside,omitempty"` // set only while the queue is paused
+	Asked  bool      `json:"evict,omitempty"`  // somebody asks the owner for that
 }
 
-// Record is a text for other processes about a ticket of this one.
-func Record(t *serializer.Ticket, inside bool) string {
+// Record is a text for other processes about a ticket. The state is made of [IsInside] and [IsAsked].
+func Record(t *serializer.Ticket, state uint64) string {
 	r := record{
 		Queue: url.PathEscape(t.Queue), Owner: t.Owner.Name, Client: t.Client, Since: t.Arrived.UTC(),
-		Shared: t.Rule.Shared, Limit: t.Rule.Limit, Inside: inside,
+		Shared: t.Rule.Shared, Limit: t.Rule.Limit, Inside: state&IsInside != 0, Asked: state&IsAsked != 0,
 	}
 	text, _ := json.Marshal(r) // texts, numbers and a time of this century always marshal
 	return string(text)
@@ -41,7 +42,10 @@ func RemoteTicket(key string, number uint64, text string) *serializer.Ticket {
 	t.Queue, _ = url.PathUnescape(r.Queue)
 	t.Rule = serializer.Rule{Shared: r.Shared, Limit: r.Limit}
 	if r.Inside {
-		t.Ref = IsInside
+		t.Ref |= IsInside
+	}
+	if r.Asked {
+		t.Ref |= IsAsked
 	}
 	return t
 }

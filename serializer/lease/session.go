@@ -19,10 +19,14 @@ type Session struct {
 
 	// Tickets are those that were reported and are not out, by Ticket.Key.
 	Tickets map[string]*serializer.Ticket
-	Local   int             // own tickets that have joined and were not removed
-	Remote  int             // remote tickets among Tickets
-	Leaving map[string]bool // keys of own tickets to be taken out
-	Over    bool            // nothing is reported any more
+	Local   int  // own tickets that have joined and were not removed
+	Remote  int  // remote tickets among Tickets
+	Over    bool // nothing is reported any more
+
+	// Leaving are keys of own tickets to be taken out, and Inside are own tickets to be marked as
+	// inside, by Ticket.Key.
+	Leaving map[string]bool
+	Inside  map[string]*serializer.Ticket
 
 	// Sent are the tickets of the Append in progress that are not reported yet, by the IDs of Send.
 	Sent map[string]*serializer.Ticket
@@ -38,7 +42,7 @@ func newSession(st *Store) *Session {
 	st.last++
 	s := &Session{
 		store: st, ref: st.last, Wanted: make(chan struct{}, 1), Tickets: make(map[string]*serializer.Ticket),
-		Leaving: make(map[string]bool), Sent: make(map[string]*serializer.Ticket),
+		Leaving: make(map[string]bool), Inside: make(map[string]*serializer.Ticket), Sent: make(map[string]*serializer.Ticket),
 	}
 	s.Ctx, s.end = context.WithCancelCause(st.Ctx)
 	s.protocol = st.New(s)
@@ -102,7 +106,7 @@ func (s *Session) Send(tickets []*serializer.Ticket, id func(i int) string) (rec
 	for i, t := range tickets {
 		t.Ref, t.Owner, t.Arrived = s.ref, s.store.Owner, now
 		s.Sent[id(i)] = t
-		records = append(records, Record(t, false))
+		records = append(records, Record(t, 0))
 	}
 	return records
 }
@@ -140,25 +144,34 @@ func (s *Session) AppearedLocked(t *serializer.Ticket) {
 	s.store.events.Appeared(t)
 }
 
-// SetStateLocked notes what the owner of another process's ticket says: the state is made of
-// [IsInside] and [IsAsked].
-func (s *Session) SetStateLocked(key string, state uint64) {
+// StateLocked reports the state of a ticket, which is made of [IsInside] and [IsAsked].
+func (s *Session) StateLocked(key string, state uint64) {
 	if t := s.Tickets[key]; t != nil && !t.Local() {
 		atomic.StoreUint64(&t.Ref, state)
 	}
+	if state&IsAsked != 0 {
+		s.AskedLocked(key)
+	}
 }
 
-// AskedLocked notes that the owner of another process's ticket was asked to evict it.
+// AskedLocked reports that the owner of a ticket was asked to evict it. An owner that has obeyed
+// marks the ticket as inside, again: one that waited will be out.
 func (s *Session) AskedLocked(key string) {
-	if t := s.Tickets[key]; t != nil && !t.Local() {
+	switch t := s.Tickets[key]; {
+	case t == nil:
+	case t.Local():
+		s.store.events.Evict(t.Queue, t.Number)
+		s.markLocked(t)
+	default:
 		atomic.OrUint64(&t.Ref, IsAsked)
 	}
 }
 
-// EvictLocked reports that another process asks for the eviction of a ticket.
-func (s *Session) EvictLocked(key string) {
-	if t := s.Tickets[key]; t != nil && t.Local() {
-		s.store.events.Evict(t.Queue, t.Number)
+// markLocked has the protocol mark an own ticket as inside soon, unless it is out.
+func (s *Session) markLocked(t *serializer.Ticket) {
+	if s.Tickets[t.Key] == t {
+		s.Inside[t.Key] = t
+		s.Wake()
 	}
 }
 
@@ -166,7 +179,7 @@ func (s *Session) EvictLocked(key string) {
 // process.
 func (s *Session) OutLocked(key string) {
 	t := s.Tickets[key]
-	s.SetStateLocked(key, 0)
+	s.StateLocked(key, 0)
 	delete(s.Tickets, key)
 	switch {
 	case t == nil:
@@ -219,21 +232,41 @@ func (s *Session) LeaveLocked(keys ...string) {
 	}
 }
 
-// LeaveAgain is LeaveLocked for keys whose request has failed.
-func (s *Session) LeaveAgain(keys []string) {
-	s.store.Mu.Lock()
-	defer s.store.Mu.Unlock()
-	s.LeaveLocked(keys...)
+// Pending is what a request carries out besides: keys of tickets to be taken out, and tickets to
+// be marked as inside.
+type Pending struct {
+	Leaving []string
+	Inside  []*serializer.Ticket
 }
 
-// TakeLeavingLocked returns at most n keys of tickets to be taken out, and forgets them.
-func (s *Session) TakeLeavingLocked(n int) (keys []string) {
+// TakeLocked returns what is pending, and forgets it: at most n tickets.
+func (s *Session) TakeLocked(n int) (p Pending) {
 	for key := range s.Leaving {
-		if len(keys) == n {
+		if len(p.Leaving) == n {
 			break
 		}
 		delete(s.Leaving, key)
-		keys = append(keys, key)
+		p.Leaving = append(p.Leaving, key)
 	}
-	return keys
+	for key, t := range s.Inside {
+		if len(p.Leaving)+len(p.Inside) == n {
+			break
+		}
+		delete(s.Inside, key)
+		p.Inside = append(p.Inside, t)
+	}
+	if len(s.Leaving)+len(s.Inside) > 0 {
+		s.Wake()
+	}
+	return p
+}
+
+// Again keeps for another request what one that has failed was to carry out.
+func (s *Session) Again(p Pending) {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	s.LeaveLocked(p.Leaving...)
+	for _, t := range p.Inside {
+		s.markLocked(t)
+	}
 }

@@ -35,7 +35,8 @@ type Options struct {
 // would let callers in beside those of the processes that are still in the old one.
 var ErrElsewhere = errors.New("another history of the queues")
 
-// Protocol is what the session of a store says to its servers.
+// Protocol is what the session of a store says to its servers. It also carries out what is
+// pending in the session, in the next request or soon; see [Session.TakeLocked].
 type Protocol interface {
 	// Start requests a lease, calls [Session.Begin], and reports all tickets and pauses that
 	// are there. If it succeeds, tickets are taken in the session.
@@ -47,13 +48,25 @@ type Protocol interface {
 	// Revoke ends the lease, if it has not ended, and all its tickets with it.
 	Revoke(ctx context.Context) error
 
-	// MarkInside says of a ticket of the session in a paused queue that it is inside. That is
-	// for lists only.
-	MarkInside(t *serializer.Ticket)
+	// Append makes tickets, by [Session.Send], and returns when they are reported. If somebody
+	// deletes one before, it need not be.
+	Append(ctx context.Context, tickets []*serializer.Ticket) error
+
+	// Sync returns when all that has happened before the call is reported.
+	Sync(ctx context.Context) error
+
+	// Evict asks the owner of another process's ticket to evict it, and returns when that is
+	// reported by [Session.AskedLocked], or the ticket is not there. A ticket without an owner is
+	// deleted.
+	Evict(ctx context.Context, t *serializer.Ticket) (found bool, err error)
+
+	// Pause pauses a queue until a moment of this machine's clock, and returns when that is
+	// reported. The zero time ends a pause.
+	Pause(ctx context.Context, name string, until time.Time) error
 }
 
-// Store is what all stores with leases do. A store embeds it, and adds the rest of
-// [serializer.Lease]. It keeps one session, and begins another one when that is lost.
+// Store implements [serializer.Lease] by a [Protocol]. It keeps one session, and begins
+// another one when that is lost.
 type Store struct {
 	Options
 	Owner *serializer.Owner // this process
@@ -103,17 +116,31 @@ func (st *Store) Stands(t *serializer.Ticket) bool {
 	return s != nil && s.Stands()
 }
 
-// SetInside implements [serializer.Store]. It must not wait for Mu: reports to the engine are made
-// with it, and wait for the engine's lock.
-func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
-	if !paused {
-		return
-	}
-	go func() {
-		if s, err := st.await(st.Ctx); err == nil && s.ref == t.Ref {
-			s.protocol.MarkInside(t)
+// Append implements [serializer.Store].
+func (st *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
+	return st.do(ctx, "taking a ticket from", func(s *Session) error {
+		err := s.protocol.Append(ctx, tickets)
+		if s.Abandon() > 0 && err == nil {
+			err = fmt.Errorf("somebody has deleted it: %w", serializer.ErrEvicted)
 		}
-	}()
+		return err
+	})
+}
+
+// Sync implements [serializer.Store].
+func (st *Store) Sync(ctx context.Context) error {
+	return st.do(ctx, "reading queues from", func(s *Session) error { return s.protocol.Sync(ctx) })
+}
+
+// Pause implements [serializer.Store]. The pause lasts as long as until is ahead of this
+// machine's clock when the request is sent.
+func (st *Store) Pause(ctx context.Context, name string, until time.Time) error {
+	return st.do(ctx, "changing a pause in", func(s *Session) error { return s.protocol.Pause(ctx, name, until) })
+}
+
+// Resume implements [serializer.Store].
+func (st *Store) Resume(ctx context.Context, name string) error {
+	return st.Pause(ctx, name, time.Time{})
 }
 
 // The Ref of a ticket of another process.
@@ -122,14 +149,38 @@ const (
 	IsAsked              // its owner was asked to evict it
 )
 
-// AwaitOwner returns when the owner of another process's ticket has obeyed after it was asked to evict
-// it, or the ticket is out, or when ctx is done. An error that asking has had is returned at once.
-func (st *Store) AwaitOwner(ctx context.Context, t *serializer.Ticket, err error, sync func(context.Context) error) error {
+// Evict implements [serializer.Store]. It asks the owner, which alone knows whether the ticket is
+// inside, and waits until the owner has obeyed, or the ticket is out.
+func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
+	found := false
+	err := st.do(ctx, "asking the owner by", func(s *Session) (err error) {
+		found, err = s.protocol.Evict(ctx, t)
+		return err
+	})
+	if err == nil && !found {
+		return serializer.ErrNoTicket
+	}
 	for err == nil && atomic.LoadUint64(&t.Ref)&IsAsked != 0 {
 		Sleep(ctx, RetryPause/4)
-		err = sync(ctx)
+		err = st.Sync(ctx)
 	}
 	return err
+}
+
+// SetInside implements [serializer.Store]. That is for lists only. It must not wait for Mu: reports
+// to the engine are made with it, and wait for the engine's lock.
+func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
+	if paused {
+		go st.mark(t)
+	}
+}
+
+func (st *Store) mark(t *serializer.Ticket) {
+	st.Mu.Lock()
+	defer st.Mu.Unlock()
+	if s := st.sessions[t.Ref]; s != nil {
+		s.markLocked(t)
+	}
 }
 
 // Inside implements [serializer.Store].
@@ -146,6 +197,7 @@ func (st *Store) Remove(t *serializer.Ticket) {
 		s.forgetIfLeftLocked()
 	case s.Tickets[t.Key] == t: // otherwise, it was taken out by another process
 		delete(s.Tickets, t.Key)
+		delete(s.Inside, t.Key)
 		s.LeaveLocked(t.Key)
 	}
 }
@@ -169,19 +221,19 @@ func (st *Store) Close() error {
 	return nil
 }
 
-// Do calls a function with the current session's protocol. While a session is being begun,
-// it waits for the result. An error says what was being done to the servers.
-func Do[P Protocol](ctx context.Context, st *Store, what string, f func(P) error) error {
+// do calls a function with the current session. While a session is being begun, it waits for
+// the result. An error says what was being done to the servers.
+func (st *Store) do(ctx context.Context, what string, f func(*Session) error) error {
 	s, err := st.await(ctx)
 	if err == nil {
-		err = f(s.protocol.(P))
+		err = f(s)
 	} else {
 		what = "using"
 	}
 	if err == nil || ctx.Err() != nil {
 		return err
 	}
-	return st.StorageError(what, err)
+	return &serializer.StorageError{Op: what, Path: st.Name + " at " + st.Where, Err: err}
 }
 
 // await returns the current session, or why there is none. While one is being begun, it waits.
@@ -220,11 +272,6 @@ func (st *Store) setCurrentLocked(s *Session, failure error) {
 func (st *Store) ChangedLocked() {
 	close(st.changed)
 	st.changed = make(chan struct{})
-}
-
-// StorageError is an error of a request to the servers.
-func (st *Store) StorageError(what string, err error) error {
-	return &serializer.StorageError{Op: what, Path: st.Name + " at " + st.Where, Err: err}
 }
 
 // Complain logs an error that concerns no particular caller, at most once a second.
@@ -308,7 +355,7 @@ func (st *Store) lose(s *Session, cause error) {
 		st.setCurrentLocked(nil, nil)
 	}
 	for key := range s.Tickets {
-		s.SetStateLocked(key, 0)
+		s.StateLocked(key, 0)
 	}
 	s.forgetIfLeftLocked()
 }

@@ -14,6 +14,7 @@ import (
 
 // fake is the protocol of a session that begins when the test says so.
 type fake struct {
+	Protocol // without the requests about tickets
 	*Session
 	starts   <-chan error
 	refusals *atomic.Int64 // of requests to end the lease, before one succeeds
@@ -40,8 +41,6 @@ func (f *fake) Revoke(context.Context) error {
 	return nil
 }
 
-func (f *fake) MarkInside(*serializer.Ticket) {}
-
 // losses are the events of a store that has no tickets.
 type losses struct {
 	serializer.Events
@@ -56,7 +55,7 @@ func follow() (st *Store, starts chan error, l *losses) {
 	starts, l = make(chan error), &losses{causes: make(chan error, 8)}
 	st = NewStore(Options{
 		TTL: ttl, Log: slog.New(slog.DiscardHandler), Passes: func(error) bool { return false },
-		New: func(s *Session) Protocol { return &fake{s, starts, &l.refusals} },
+		New: func(s *Session) Protocol { return &fake{Session: s, starts: starts, refusals: &l.refusals} },
 	})
 	st.Follow(l)
 	return st, starts, l
@@ -64,7 +63,7 @@ func follow() (st *Store, starts chan error, l *losses) {
 
 // current waits for the session of a store.
 func current(ctx context.Context, st *Store) (s *Session, err error) {
-	err = Do(ctx, st, "", func(f *fake) error { s = f.Session; return nil })
+	err = st.do(ctx, "", func(current *Session) error { s = current; return nil })
 	return s, err
 }
 
@@ -157,23 +156,23 @@ func TestRecord(t *testing.T) {
 	for _, c := range []struct {
 		rule   serializer.Rule
 		client string
-		inside bool
+		state  uint64
 		want   string
 	}{
-		{serializer.Rule{Limit: 1}, "192.168.0.1:36794", false,
+		{serializer.Rule{Limit: 1}, "192.168.0.1:36794", 0,
 			`{"queue":"a%2Fb","owner":"pid 1 on web1","client":"192.168.0.1:36794","since":"2026-11-20T08:15:30.123456Z","limit":1}`},
-		{serializer.Rule{Shared: true, Limit: 3}, "", true,
-			`{"queue":"a%2Fb","owner":"pid 1 on web1","since":"2026-11-20T08:15:30.123456Z","shared":true,"limit":3,"inside":true}`},
+		{serializer.Rule{Shared: true, Limit: 3}, "", IsInside | IsAsked,
+			`{"queue":"a%2Fb","owner":"pid 1 on web1","since":"2026-11-20T08:15:30.123456Z","shared":true,"limit":3,"inside":true,"evict":true}`},
 	} {
 		ticket := &serializer.Ticket{Queue: "a/b", Arrived: since, Owner: &serializer.Owner{Name: "pid 1 on web1"}}
 		ticket.Rule = c.rule
 		ticket.Client = c.client
-		got := Record(ticket, c.inside)
+		got := Record(ticket, c.state)
 		if got != c.want {
 			t.Errorf("got %s; expected %s", got, c.want)
 		}
 		read := RemoteTicket("key", 17, got)
-		if Record(read, read.Ref == IsInside) != got || read.Number != 17 || read.Key != "key" || !read.Owner.Alive {
+		if Record(read, read.Ref) != got || read.Number != 17 || read.Key != "key" || !read.Owner.Alive {
 			t.Errorf("%s is read as %+v", got, read)
 		}
 	}

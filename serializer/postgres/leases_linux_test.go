@@ -202,7 +202,7 @@ func TestAnswersLost(t *testing.T) {
 	token, err := strconv.ParseUint(number, 10, 64)
 	testlease.Must(t, err)
 	testlease.Must(t, testlease.Second(other.Queues(t.Context()))) // it is connected
-	link.Lose(`EXECUTE "set evict"`)
+	link.Lose(`EXECUTE "ask"`)
 	link.Set(func() { link.Mute = true })
 	go func() { // the owner obeys before the request is repeated
 		wait.Until(t, "the ticket is out", func() bool {

@@ -92,17 +92,12 @@ func (s *session) reportLocked(r *row) {
 	case s.Leaving[key]:
 	case own && !known:
 		s.JoinedLocked(strconv.FormatInt(r.Serial, 10), key, r.Number)
-	case own && r.State&lease.IsAsked != 0:
-		s.EvictLocked(key)
-		s.changes = append(s.changes, newChange("set evict", r.Number, false))
-		s.Wake()
-	case own:
 	case !known:
 		t := lease.RemoteTicket(key, r.Number, r.Record)
 		t.Ref = r.State
 		s.AppearedLocked(t)
 	default:
-		s.SetStateLocked(key, r.State)
+		s.StateLocked(key, r.State)
 	}
 }
 

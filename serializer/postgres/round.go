@@ -28,7 +28,7 @@ type row struct {
 	Number, Session uint64
 	Serial          int64
 	Record          string
-	State           uint64 // for Session.SetStateLocked
+	State           uint64 // for Session.StateLocked
 	Gone            bool
 }
 
@@ -83,8 +83,11 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 	if w.trim > 0 {
 		tx.Queue(s.statements["trim"], s.namespace, w.trim)
 	}
-	if len(w.leaving) > 0 {
-		tx.Queue(s.statements["take out"], s.namespace, w.leaving)
+	if len(w.Leaving) > 0 {
+		tx.Queue(s.statements["take out"], s.namespace, w.Leaving)
+	}
+	if numbers := w.inside(); len(numbers) > 0 {
+		tx.Queue(s.statements["mark inside"], s.namespace, numbers)
 	}
 	for _, c := range w.changes {
 		if c.statement == "" {

@@ -120,12 +120,12 @@ WITH n AS (UPDATE orderly_namespaces SET trimmed = $2 WHERE id = $1 AND trimmed 
 over AS (DELETE FROM orderly_pauses WHERE namespace = $1 AND version <= $2 AND until IS NULL)
 DELETE FROM orderly_tickets WHERE namespace = $1 AND version <= $2 AND gone
 
--- : set inside ($1, $2, $3)
-UPDATE orderly_tickets t SET version = n.last, inside = $3 FROM orderly_namespaces n
-WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
+-- : mark inside ($1, $2)
+UPDATE orderly_tickets t SET version = n.last, inside = true, evict = false FROM orderly_namespaces n
+WHERE n.id = $1 AND t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT t.gone
 
--- : set evict ($1, $2, $3)
-UPDATE orderly_tickets t SET version = n.last, evict = $3 FROM orderly_namespaces n
+-- : ask ($1, $2)
+UPDATE orderly_tickets t SET version = n.last, evict = true FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
 
 -- : pause ($1, $2, $3, $4)

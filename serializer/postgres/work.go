@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,7 +26,7 @@ func newChange(statement string, args ...any) *change {
 
 // work is what a round carries out.
 type work struct {
-	leaving []string
+	lease.Pending
 	changes []*change
 	reads   bool  // what has changed, too
 	full    bool  // read everything
@@ -35,17 +36,25 @@ type work struct {
 }
 
 func (w *work) writes() bool {
-	return w.due || len(w.leaving) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
+	return w.due || len(w.Leaving)+len(w.Inside) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
+}
+
+// inside are the numbers of tickets to be marked.
+func (w *work) inside() (numbers []uint64) {
+	for _, t := range w.Inside {
+		numbers = append(numbers, t.Number)
+	}
+	return numbers
 }
 
 // message is what other processes get: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
 func (w *work) message() (text string, tells bool) {
 	mustBeRead := func(c *change) bool { return c.statement != "" && c.statement != "insert" }
-	if w.due || len(w.leaving) > 200 || slices.ContainsFunc(w.changes, mustBeRead) {
+	if w.due || len(w.Inside) > 0 || len(w.Leaving) > 200 || slices.ContainsFunc(w.changes, mustBeRead) {
 		return "", true
 	}
-	return strings.Join(w.leaving, " "), len(w.leaving) > 0
+	return strings.Join(w.Leaving, " "), len(w.Leaving) > 0
 }
 
 // takeWork takes what is pending.
@@ -59,7 +68,7 @@ func (s *session) takeWork() *work {
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
 	w := &work{
-		leaving: s.TakeLeavingLocked(len(s.Leaving)), changes: s.changes,
+		Pending: s.TakeLocked(math.MaxInt), changes: s.changes,
 		full: s.version < 0, due: !s.due.IsZero() && !now.Before(s.due),
 	}
 	s.changes = nil
@@ -70,7 +79,7 @@ func (s *session) takeWork() *work {
 		w.trim, s.old, s.trimmedAt = s.old, max(s.version, 0), now
 	}
 	// With notifications, a round that only takes tickets out need not read.
-	w.reads = !s.listening || w.full || w.due || len(w.changes) > 0 || len(w.leaving) == 0 || now.Sub(s.endsAt) >= listenPoll
+	w.reads = !s.listening || w.full || w.due || len(w.changes) > 0 || len(w.Leaving) == 0 || now.Sub(s.endsAt) >= listenPoll
 	if w.reads && (w.due || now.Sub(s.endsAt) >= listenPoll) {
 		w.ends, s.endsAt = true, now
 	}
@@ -80,7 +89,7 @@ func (s *session) takeWork() *work {
 // putBack keeps what was not carried out for the next round. A request that the server has
 // refused for good fails.
 func (s *session) putBack(w *work, err error) {
-	s.LeaveAgain(w.leaving)
+	s.Again(w.Pending)
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	for _, c := range w.changes {

@@ -51,27 +51,15 @@ func (s *session) reportLocked(e entry) {
 		case "r":
 			s.OutLocked(first)
 		case "e":
-			s.evictLocked(first)
+			s.AskedLocked(first)
 		case "i":
-			s.SetStateLocked(first, lease.IsInside)
+			s.StateLocked(first, lease.IsInside)
 		}
 	}
 	if _, ours := s.made[e.request]; ours {
 		s.made[e.request] = e.changes
 	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
-}
-
-// evictLocked reports that the owner of a ticket is asked to evict it. An owner that has obeyed marks
-// the ticket as inside, again: one that waited will be out.
-func (s *session) evictLocked(key string) {
-	s.EvictLocked(key)
-	if t := s.Tickets[key]; t != nil && t.Local() {
-		s.marks = append(s.marks, key)
-		s.Wake()
-	} else {
-		s.AskedLocked(key)
-	}
 }
 
 // appendedLocked reports a new ticket, whose value says session, state, and record. It

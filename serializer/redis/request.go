@@ -43,35 +43,13 @@ func parseEntry(version, text string) (e entry) {
 // ticketID identifies a ticket of a request, by its place among these.
 func ticketID(request string, i int) string { return fmt.Sprintf("%s/%d", request, i) }
 
-// maxPending bounds how many tickets one request takes out, and how many it marks, and so the
-// time of the script.
+// maxPending bounds what one request carries out besides, and so the time of the script.
 const maxPending = 256
-
-// pending are tickets that a request takes along, each kind at most [maxPending].
-type pending struct {
-	removals []string
-	marks    []string // that are inside
-}
-
-// again keeps what was not carried out for another request.
-func (s *session) again(p pending) {
-	s.LeaveAgain(p.removals)
-	s.mark(p.marks...)
-}
-
-// mark has the next request mark tickets as inside.
-func (s *session) mark(keys ...string) {
-	s.store.Mu.Lock()
-	defer s.store.Mu.Unlock()
-	if s.marks = append(s.marks, keys...); len(s.marks) > 0 {
-		s.Wake()
-	}
-}
 
 // arguments are those of the script. Each request takes along what is pending: in a busy
 // queue, callers often leave and return at once. There are no arguments if the log has
 // already shown what the request was for.
-func (s *session) arguments(r request) (args []any, p pending) {
+func (s *session) arguments(r request) (args []any, p lease.Pending) {
 	st := s.store
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
@@ -79,17 +57,12 @@ func (s *session) arguments(r request) (args []any, p pending) {
 		return nil, p
 	}
 	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel, time.Now().UnixMicro()}
-	p.removals = s.TakeLeavingLocked(maxPending)
-	for _, number := range p.removals {
+	p = s.TakeLocked(maxPending)
+	for _, number := range p.Leaving {
 		args = append(args, "r", number)
 	}
-	n := min(len(s.marks), maxPending)
-	p.marks, s.marks = s.marks[:n:n], s.marks[n:]
-	for _, number := range p.marks {
-		args = append(args, "i", number)
-	}
-	if len(s.Leaving)+len(s.marks) > 0 {
-		s.Wake()
+	for _, t := range p.Inside {
+		args = append(args, "i", t.Key)
 	}
 	return append(args, r.operations...), p
 }
@@ -108,7 +81,7 @@ func (s *session) send(ctx context.Context, r request) error {
 		number := s.sent.Add(1)
 		answer, err := s.store.servers.run(ctx, args...)
 		if err != nil {
-			s.again(pending)
+			s.Again(pending)
 			return err
 		}
 		for list := answer[1:]; len(list) > 1; list = list[2:] {
@@ -135,7 +108,7 @@ func (s *session) send(ctx context.Context, r request) error {
 			s.answered.Store(number)
 			return nil
 		}
-		s.again(pending)
+		s.Again(pending)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -29,7 +28,6 @@ type session struct {
 	version uint64              // of the last entry of the log that was reported
 	tag     string              // of that entry
 	behind  bool                // an entry of the log was missed
-	marks   []string            // keys of tickets to be marked as inside
 	made    map[string][]string // by the tag of a request in progress, its changes once they are reported
 }
 
@@ -121,7 +119,7 @@ func (s *session) idle(next <-chan time.Time) {
 		}
 		lease.Yield() // the next ticket may take the removal along
 		s.store.Mu.Lock()
-		needed = s.behind || len(s.Leaving)+len(s.marks) > 0
+		needed = s.behind || len(s.Leaving)+len(s.Inside) > 0
 		s.store.Mu.Unlock()
 	}
 }
@@ -166,7 +164,3 @@ func (s *session) receive(subscription *redis.PubSub) {
 func (s *session) Revoke(ctx context.Context) error {
 	return s.send(ctx, newRequest("end"))
 }
-
-// MarkInside implements [lease.Protocol]. Many marks come at once when a pause begins, so they share
-// requests.
-func (s *session) MarkInside(t *serializer.Ticket) { s.mark(t.Key) }

@@ -10,7 +10,6 @@
 package redis
 
 import (
-	"context"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -58,35 +57,10 @@ type Store struct {
 	*lease.Store
 	keys    keys
 	servers *servers
-	slots   chan struct{} // requests by do; half of the connections are left for polls and arrivals
+	slots   chan struct{} // requests by session.do; half of the connections are left for polls and arrivals
 	history string        // of the last session; empty before the first. Start alone uses it
 	heard   atomic.Int64  // when the last answer came that knew it, by Uptime
 	known   uint64        // the greatest number that this process has seen; Mu guards it
-}
-
-// Sync implements [serializer.Store].
-func (st *Store) Sync(ctx context.Context) error {
-	_, err := st.do(ctx, "reading the queues in")
-	return err
-}
-
-// do has the script carry out operations. All changes before are then reported.
-func (st *Store) do(ctx context.Context, what string, operations ...any) (own []string, err error) {
-	err = lease.Do(ctx, st.Store, what, func(s *session) (err error) {
-		before := s.sent.Load()
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case st.slots <- struct{}{}:
-			defer func() { <-st.slots }()
-		}
-		if len(operations) == 0 && s.answered.Load() > before {
-			return nil // another request, sent after this call, has reported them
-		}
-		own, err = s.persist(ctx, newRequest("keep", operations...))
-		return err
-	})
-	return own, err
 }
 
 // Close implements [serializer.Store]. It ends the session, and all its tickets with it.

@@ -1,0 +1,72 @@
+package etcd
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/orderly-http/caddy-orderly/serializer/lease"
+)
+
+const (
+	maxRequests  = 4           // requests at a time
+	refusedPause = time.Second // before repeating a request that etcd has refused
+)
+
+// carryOut carries out what is pending, when there is something. Keys that cannot be deleted
+// before the session ends disappear with the lease.
+func (s *session) carryOut() {
+	for {
+		select {
+		case <-s.Wanted:
+			lease.Yield() // the next ticket may take the deletion along
+			s.carryOutAll()
+		case <-s.Ctx.Done():
+			return
+		}
+	}
+}
+
+// carryOutAll goes on until nothing is pending.
+func (s *session) carryOutAll() {
+	for {
+		pending := s.take()
+		operations := s.operations(pending)
+		if len(operations) == 0 {
+			return
+		}
+		_, err := s.persist(transaction{then: operations})
+		switch {
+		case err == nil || s.Ctx.Err() != nil:
+			continue
+		case !errors.Is(err, rpctypes.ErrTooManyOps) || !s.store.takeFewer():
+			s.store.Complain(fmt.Errorf("deleting or marking %d tickets: %w", len(operations), err))
+			lease.Sleep(s.Ctx, refusedPause)
+		}
+		s.Again(pending)
+	}
+}
+
+func (s *session) take() (pending lease.Pending) {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	if !s.Over {
+		pending = s.TakeLocked(int(s.store.operations.Load()))
+	}
+	return pending
+}
+
+// operations are what a transaction does for what is pending. The key of a ticket that is inside
+// says so, unless it was deleted.
+func (s *session) operations(pending lease.Pending) (ops []clientv3.Op) {
+	for _, key := range pending.Leaving {
+		ops = append(ops, clientv3.OpDelete(key))
+	}
+	for _, t := range pending.Inside {
+		ops = append(ops, clientv3.OpTxn(exists(t), []clientv3.Op{s.put(t.Key, lease.Record(t, lease.IsInside))}, nil))
+	}
+	return ops
+}
