@@ -31,7 +31,6 @@ type Deadline struct {
 	mu       sync.Mutex
 	deadline time.Duration
 	trouble  error // why the last renewal failed
-	timer    *time.Timer
 	over     bool
 }
 
@@ -39,10 +38,21 @@ type Deadline struct {
 // When the session ends, ended is called once, with the cause.
 func NewDeadline(clock func() time.Duration, sent, ttl time.Duration, ended func(cause error)) *Deadline {
 	d := &Deadline{clock: clock, ended: ended, deadline: sent + ttl - Margin(ttl)}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.timer = time.AfterFunc(d.nextCheckLocked(), d.check)
+	go d.watch()
 	return d
+}
+
+// watch ends the session at its deadline.
+func (d *Deadline) watch() {
+	left, trouble := d.state()
+	for ; left > 0; left, trouble = d.state() {
+		time.Sleep(min(left, checkInterval))
+	}
+	cause := ErrDeadline
+	if trouble != nil {
+		cause = fmt.Errorf("%w: %w", ErrDeadline, trouble)
+	}
+	d.End(cause)
 }
 
 // Renew sends a renewal, and moves the deadline once it is answered. An answer that comes
@@ -61,7 +71,7 @@ func (d *Deadline) Renew(send func() (ttl time.Duration, err error)) error {
 	switch {
 	case err != nil:
 		d.trouble = err
-	case d.standsLocked() && deadline > d.deadline:
+	case !d.over && d.clock() < d.deadline && deadline > d.deadline:
 		d.deadline, d.trouble = deadline, nil
 	}
 	return err
@@ -80,12 +90,19 @@ func (d *Deadline) Keep(ctx context.Context, ttl time.Duration, renew func() err
 
 // Stands reports whether the process may still rely on the lease.
 func (d *Deadline) Stands() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.standsLocked()
+	left, _ := d.state()
+	return left > 0
 }
 
-func (d *Deadline) standsLocked() bool { return !d.over && d.clock() < d.deadline }
+// state returns for how long the process may rely on the lease, and why the last renewal failed.
+func (d *Deadline) state() (left time.Duration, trouble error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.over {
+		left = d.deadline - d.clock()
+	}
+	return left, d.trouble
+}
 
 // End ends the session before its deadline, unless it has ended.
 func (d *Deadline) End(cause error) {
@@ -100,32 +117,5 @@ func (d *Deadline) Stop() bool {
 	defer d.mu.Unlock()
 	first := !d.over
 	d.over = true
-	d.timer.Stop()
 	return first
-}
-
-// check ends the session at its deadline.
-func (d *Deadline) check() {
-	if cause := d.expired(); cause != nil {
-		d.End(cause)
-	}
-}
-
-// expired returns why the session must end now, if it has not. Otherwise, it sets the timer again.
-func (d *Deadline) expired() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.standsLocked():
-		d.timer.Reset(d.nextCheckLocked())
-		return nil
-	case d.trouble != nil:
-		return fmt.Errorf("%w: %w", ErrDeadline, d.trouble)
-	}
-	return ErrDeadline
-}
-
-// nextCheckLocked is how long to wait before the clock is read again.
-func (d *Deadline) nextCheckLocked() time.Duration {
-	return min(d.deadline-d.clock(), checkInterval)
 }
