@@ -6,12 +6,18 @@
 package etcd
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -50,6 +56,32 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
+var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
+	directive.ListSetting("endpoints", func(e *Engine) *[]string { return &e.Endpoints }),
+})
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine etcd {
+//	    endpoints <url...>
+//	    namespace <text>
+//	    ttl       <duration>
+//	    username  <name>
+//	    password  <text>
+//	    tls {
+//	        ca          <file>
+//	        cert        <file>
+//	        key         <file>
+//	        server_name <name>
+//	    }
+//	}
+//
+// The values may have placeholders, so they are checked when the engine is provisioned.
+func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // engine name
+	return settings.ParseBlock(d, "engine etcd", e)
+}
+
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
 // certificates.
 func (e *Engine) Provision(caddy.Context) (err error) {
@@ -70,6 +102,46 @@ func (e *Engine) Provision(caddy.Context) (err error) {
 	return err
 }
 
+const wantEndpoint = "a URL such as https://10.0.0.1:2379, and the options username and password"
+
+// check returns an error for invalid settings. Placeholders have been replaced, and
+// endpoints are normalized.
+func (e *Engine) check() error {
+	switch {
+	case len(e.Endpoints) == 0:
+		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+	case (e.Username == "") != (e.Password == ""):
+		return errors.New("expected username and password, both or neither")
+	case strings.Contains(e.Namespace, "/!"):
+		return fmt.Errorf("namespace %q: expected none with /!, which begins other keys of the namespace before it", e.Namespace)
+	}
+	secure := strings.HasPrefix(e.Endpoints[0], "https:")
+	for _, endpoint := range e.Endpoints {
+		if strings.HasPrefix(endpoint, "https:") != secure {
+			return fmt.Errorf("endpoints %q and %q: expected all http or all https", e.Endpoints[0], endpoint)
+		}
+	}
+	if e.TLS != nil && !secure {
+		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
+	}
+	return e.Common.Check()
+}
+
+// normalized adds the default port to an endpoint, removes a trailing slash, and writes the
+// scheme in lower case. Errors do not quote the endpoint: it may have a password.
+func normalized(endpoint string) (string, error) {
+	u, err := url.Parse(endpoint)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
+		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("endpoints: expected " + wantEndpoint)
+	}
+	u.Path = ""
+	if u.Port() == "" {
+		u.Host = net.JoinHostPort(u.Hostname(), "2379")
+	}
+	return u.String(), nil
+}
+
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 	o := e.options
@@ -79,6 +151,7 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 
 // Interface guards
 var (
+	_ caddyfile.Unmarshaler  = (*Engine)(nil)
 	_ caddy.Provisioner      = (*Engine)(nil)
 	_ serialize.EngineModule = (*Engine)(nil)
 )

@@ -16,8 +16,10 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -63,6 +65,26 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 		ID:  "http.serialize.engines.postgres",
 		New: func() caddy.Module { return new(Engine) },
 	}
+}
+
+var settings = directive.Settings[*Engine]{
+	directive.SecretText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
+	directive.OptionalText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
+	enginesettings.TTLSetting(func(e *Engine) *caddy.Duration { return &e.TTL }),
+}
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine postgres {
+//	    url       <postgres://...>
+//	    namespace <text>
+//	    ttl       <duration>
+//	}
+//
+// The values may have placeholders, so they are checked when the engine is provisioned.
+func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // engine name
+	return settings.ParseBlock(d, "engine postgres", e)
 }
 
 // Provision replaces placeholders, applies defaults, and checks the settings.
@@ -116,6 +138,7 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 
 // Interface guards
 var (
+	_ caddyfile.Unmarshaler  = (*Engine)(nil)
 	_ caddy.Provisioner      = (*Engine)(nil)
 	_ serialize.EngineModule = (*Engine)(nil)
 )

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -59,6 +61,32 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 		ID:  "http.serialize.engines.redis",
 		New: func() caddy.Module { return new(Engine) },
 	}
+}
+
+var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
+	directive.ListSetting("address", func(e *Engine) *[]string { return &e.Address }),
+	directive.NumberSetting("database", "<n>", 0, directive.AtLeast(0), func(e *Engine) *int { return &e.Database }),
+})
+
+// UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
+//
+//	engine redis {
+//	    address   <host:port...>
+//	    database  <n>
+//	    namespace <text>
+//	    ttl       <duration>
+//	    username  <name>
+//	    password  <text>
+//	    tls {
+//	        ca          <file>
+//	        cert        <file>
+//	        key         <file>
+//	        server_name <name>
+//	    }
+//	}
+func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	d.Next() // engine name
+	return settings.ParseBlock(d, "engine redis", e)
 }
 
 // Provision replaces placeholders, applies defaults, checks the settings, and reads the
@@ -112,6 +140,7 @@ func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
 
 // Interface guards
 var (
+	_ caddyfile.Unmarshaler  = (*Engine)(nil)
 	_ caddy.Provisioner      = (*Engine)(nil)
 	_ serialize.EngineModule = (*Engine)(nil)
 )
