@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -62,7 +64,7 @@ func Open(o Options) (*Store, error) {
 	st := &Store{
 		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
 		cluster: c,
-		awaited: make(map[string]string),
+		awaited: make(map[string]clientv3.LeaseID),
 	}
 	st.operations.Store(128)
 	st.Store = lease.NewStore(lease.Options{

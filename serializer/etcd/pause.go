@@ -17,7 +17,7 @@ import (
 // the time of day on any machine. A pause with an end has a lease of its own, which nobody
 // renews. So etcd ends it even if no process runs. A new leader of etcd starts leases anew,
 // and they are in whole seconds. So each process also measures the length from when it
-// learned of the pause, and then deletes the key.
+// learned of the pause, and then ends the lease.
 type pause struct {
 	Until  time.Time `json:"until"`            // by the clock of the machine that made it, for people
 	Millis int64     `json:"for_ms,omitempty"` // its length; 0 means until it is resumed
@@ -71,27 +71,19 @@ func (s *session) pausedLocked(name string, kv *mvccpb.KeyValue) {
 		s.PausedLocked(name, time.Time{})
 		return
 	}
-	if id := fmt.Sprintf("%d %s", kv.ModRevision, kv.Value); p.Millis > 0 && s.store.awaited[name] != id {
+	if id := clientv3.LeaseID(kv.Lease); p.Millis > 0 && s.store.awaited[name] != id {
 		s.store.awaited[name] = id
-		go s.store.expire(kv, time.Duration(p.Millis)*time.Millisecond)
+		go s.store.expire(id, time.Duration(p.Millis)*time.Millisecond)
 	}
 	s.PausedLocked(name, p.Until.UTC())
 }
 
-// expire deletes a pause when its time has come, unless somebody has changed it. If etcd
-// refuses that, the pause's lease ends it.
-func (st *Store) expire(kv *mvccpb.KeyValue, length time.Duration) {
-	key := string(kv.Key)
-	txn := transaction{
-		when: []clientv3.Cmp{
-			clientv3.Compare(clientv3.ModRevision(key), "=", kv.ModRevision),
-			clientv3.Compare(clientv3.Value(key), "=", string(kv.Value)), // a restored cluster repeats revisions
-		},
-		then: []clientv3.Op{clientv3.OpDelete(key)},
-	}
+// expire ends a pause when its time has come, by its lease. If etcd refuses that, the lease
+// ends by itself.
+func (st *Store) expire(id clientv3.LeaseID, length time.Duration) {
 	lease.Sleep(st.Ctx, length)
 	for st.Ctx.Err() == nil {
-		if _, err := st.cluster.commit(st.Ctx, txn); err == nil || !transient(err) {
+		if err := st.cluster.revoke(st.Ctx, id); err == nil || !transient(err) {
 			return
 		}
 		lease.Sleep(st.Ctx, lease.RetryPause)

@@ -23,40 +23,35 @@ func (s *session) carryOut() {
 		select {
 		case <-s.Wanted:
 			lease.Yield() // the next ticket may take the deletion along
-			s.carryOutAll()
+			s.carryOutOnce()
 		case <-s.Ctx.Done():
 			return
 		}
 	}
 }
 
-// carryOutAll goes on until nothing is pending.
-func (s *session) carryOutAll() {
-	for {
-		pending := s.take()
-		operations := s.operations(pending)
-		if len(operations) == 0 {
-			return
-		}
-		_, err := s.persist(transaction{then: operations})
-		switch {
-		case err == nil || s.Ctx.Err() != nil:
-			continue
-		case !errors.Is(err, rpctypes.ErrTooManyOps) || !s.store.takeFewer():
-			s.store.Complain(fmt.Errorf("deleting or marking %d tickets: %w", len(operations), err))
-			lease.Sleep(s.Ctx, refusedPause)
-		}
-		s.Again(pending)
+func (s *session) carryOutOnce() {
+	pending := s.take(0)
+	operations := s.operations(pending)
+	if len(operations) == 0 {
+		return
 	}
+	_, err := s.persist(transaction{then: operations})
+	switch {
+	case err == nil || s.Ctx.Err() != nil:
+		return
+	case !errors.Is(err, rpctypes.ErrTooManyOps) || !s.store.takeFewer():
+		s.store.Complain(fmt.Errorf("deleting or marking %d tickets: %w", len(operations), err))
+		lease.Sleep(s.Ctx, refusedPause)
+	}
+	s.Again(pending)
 }
 
-func (s *session) take() (pending lease.Pending) {
+// take takes what is pending and fits into a transaction, beside some operations.
+func (s *session) take(beside int) lease.Pending {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	if !s.Over {
-		pending = s.TakeLocked(int(s.store.operations.Load()))
-	}
-	return pending
+	return s.TakeLocked(int(s.store.operations.Load()) - beside)
 }
 
 // operations are what a transaction does for what is pending. The key of a ticket that is inside

@@ -72,18 +72,24 @@ type history struct {
 }
 
 // register puts a key that ends with the lease. That shows whether the user may read and
-// write the namespace: etcd grants and renews leases even without these rights.
-func (s *session) register() (err error) {
-	st, key := s.store, s.store.keys.session(s.id)
-	known := st.history.Load()
-	if known == nil {
-		if known, err = s.identify(); err != nil {
+// write the namespace: etcd grants and renews leases even without these rights. The first
+// process begins the namespace's history.
+func (s *session) register() error {
+	st, key := s.store, s.store.keys.history()
+	known, isKnown := st.history.Load(), clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
+	if known != nil {
+		isKnown = clientv3.Compare(clientv3.Value(key), "=", known.id)
+	} else {
+		known = &history{cluster: s.clusterID}
+		isMissing := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
+		_, err := st.cluster.commit(s.Ctx, transaction{[]clientv3.Cmp{isMissing}, []clientv3.Op{clientv3.OpPut(key, rand.Text())}})
+		if err != nil {
 			return err
 		}
 	}
 	answer, err := st.cluster.commit(s.Ctx, transaction{
-		when: []clientv3.Cmp{clientv3.Compare(clientv3.Value(st.keys.history()), "=", known.id)},
-		then: []clientv3.Op{s.put(key, st.Owner.Name), clientv3.OpGet(key)},
+		when: []clientv3.Cmp{isKnown},
+		then: []clientv3.Op{clientv3.OpGet(key), s.put(st.keys.session(s.id), st.Owner.Name)},
 	})
 	switch {
 	case err != nil:
@@ -91,31 +97,10 @@ func (s *session) register() (err error) {
 	case !answer.Succeeded:
 		return fmt.Errorf("%w: in cluster %x, key %s is missing or another one; this process has used it in cluster %x, where others may be inside; "+
 			"put the endpoints or the data right, or, if nobody uses the old ones, restart all Caddys",
-			lease.ErrElsewhere, answer.Header.ClusterId, st.keys.history(), known.cluster)
+			lease.ErrElsewhere, answer.Header.ClusterId, key, known.cluster)
 	}
-	st.history.Store(&history{known.id, s.clusterID})
+	st.history.Store(&history{string(answer.Responses[0].GetResponseRange().Kvs[0].Value), s.clusterID})
 	return nil
-}
-
-// identify returns the history of the namespace. The first process begins it.
-func (s *session) identify() (*history, error) {
-	c, key := s.store.cluster, s.store.keys.history()
-	_, err := c.commit(s.Ctx, transaction{
-		when: []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key), "=", 0)},
-		then: []clientv3.Op{clientv3.OpPut(key, rand.Text())},
-	})
-	if err != nil {
-		return nil, err
-	}
-	answer, err := c.commit(s.Ctx, transaction{then: []clientv3.Op{clientv3.OpGet(key)}})
-	if err != nil {
-		return nil, err
-	}
-	found := answer.Responses[0].GetResponseRange().Kvs
-	if len(found) == 0 {
-		return nil, fmt.Errorf("somebody has deleted key %s", key)
-	}
-	return &history{string(found[0].Value), answer.Header.ClusterId}, nil
 }
 
 // put puts a key that belongs to the lease.

@@ -9,6 +9,8 @@ package etcd
 import (
 	"sync/atomic"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -62,9 +64,9 @@ type Store struct {
 	*lease.Store
 	keys       keyspace
 	cluster    *cluster
-	operations atomic.Int64            // that etcd takes in a transaction: --max-txn-ops, 128 by default
-	history    atomic.Pointer[history] // of the last session; nil before the first
-	awaited    map[string]string       // the pauses whose end is awaited, by name; Mu guards it
+	operations atomic.Int64                // that etcd takes in a transaction: --max-txn-ops, 128 by default
+	history    atomic.Pointer[history]     // of the last session; nil before the first
+	awaited    map[string]clientv3.LeaseID // of the pauses whose end is awaited, by name; Mu guards it
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -58,27 +57,25 @@ func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) erro
 	}
 }
 
-// newBatch prepares tickets and the request for them, and takes what is pending along. In a busy queue, callers often leave and return at once, and etcd commits in
-// rounds: of two requests, one would wait for the other, and the next holder with it.
+// newBatch prepares tickets and the request for them, and takes what is pending along. In a busy
+// queue, callers often leave and return at once, and etcd commits in rounds: of two requests, one
+// would wait for the other, and the next holder with it.
 func (s *session) newBatch(tickets []*serializer.Ticket) (txn transaction, pending lease.Pending) {
-	st := s.store
 	s.batches++
 	key := func(i int) string {
-		return st.keys.ticket(ticketKey{tickets[i].Queue, s.id, s.batches<<batchBits | uint64(i)})
+		return s.store.keys.ticket(ticketKey{tickets[i].Queue, s.id, s.batches<<batchBits | uint64(i)})
 	}
 	for i, record := range s.Send(tickets, key) {
 		txn.then = append(txn.then, s.put(key(i), record))
 	}
 	txn.when = []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(key(0)), "=", 0)}
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
-	return txn, s.TakeLocked(int(st.operations.Load()) - len(tickets))
+	return txn, s.take(len(tickets))
 }
 
 // send sends the request for a batch once, together with what is pending. If that may not have
 // been carried out, it is repeated by itself.
 func (s *session) send(txn transaction, pending lease.Pending) (answered int64, err error) {
-	txn.then = slices.Concat(txn.then, s.operations(pending))
+	txn.then = append(txn.then[:len(txn.then):len(txn.then)], s.operations(pending)...)
 	answer, err := s.commit(s.Ctx, txn)
 	if err != nil || !answer.Succeeded {
 		s.Again(pending)
@@ -91,16 +88,16 @@ func (s *session) send(txn transaction, pending lease.Pending) (answered int64, 
 
 // Evict implements [lease.Protocol]. The ticket's key asks the owner. One without an owner is
 // deleted.
-func (s *session) Evict(ctx context.Context, t *serializer.Ticket) (found bool, err error) {
+func (s *session) Evict(ctx context.Context, t *serializer.Ticket) error {
 	change := clientv3.OpDelete(t.Key)
 	if t.Owner.Alive {
 		change = clientv3.OpPut(t.Key, lease.Record(t, atomic.LoadUint64(&t.Ref)|lease.IsAsked), clientv3.WithIgnoreLease())
 	}
 	answer, err := s.commit(ctx, transaction{when: exists(t), then: []clientv3.Op{change}})
 	if err != nil || !answer.Succeeded {
-		return false, err
+		return err
 	}
-	return true, s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
+	return s.await(ctx, func() bool { return s.applied >= answer.Header.Revision })
 }
 
 // exists holds if a ticket is not out.

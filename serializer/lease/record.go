@@ -17,7 +17,7 @@ type record struct {
 	Since  time.Time `json:"since"` // of the arrival, by the owner's clock; for people only
 	Shared bool      `json:"shared,omitempty"`
 	Limit  int       `json:"limit,omitempty"`
-	Inside bool      `json:"inside,omitempty"` // set only while the queue is paused
+	Inside bool      `json:"inside,omitempty"` // said while the queue is paused, or when an eviction was obeyed
 	Asked  bool      `json:"evict,omitempty"`  // somebody asks the owner for that
 }
 

@@ -175,6 +175,12 @@ func (s *Session) markLocked(t *serializer.Ticket) {
 	}
 }
 
+func (s *Session) knows(t *serializer.Ticket) bool {
+	s.store.Mu.Lock()
+	defer s.store.Mu.Unlock()
+	return s.Tickets[t.Key] != nil
+}
+
 // OutLocked reports that a ticket is out, if it is known. A local ticket was taken out by another
 // process.
 func (s *Session) OutLocked(key string) {
@@ -242,14 +248,14 @@ type Pending struct {
 // TakeLocked returns what is pending, and forgets it: at most n tickets.
 func (s *Session) TakeLocked(n int) (p Pending) {
 	for key := range s.Leaving {
-		if len(p.Leaving) == n {
+		if len(p.Leaving) >= n {
 			break
 		}
 		delete(s.Leaving, key)
 		p.Leaving = append(p.Leaving, key)
 	}
 	for key, t := range s.Inside {
-		if len(p.Leaving)+len(p.Inside) == n {
+		if len(p.Leaving)+len(p.Inside) >= n {
 			break
 		}
 		delete(s.Inside, key)

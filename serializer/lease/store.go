@@ -56,9 +56,9 @@ type Protocol interface {
 	Sync(ctx context.Context) error
 
 	// Evict asks the owner of another process's ticket to evict it, and returns when that is
-	// reported by [Session.AskedLocked], or the ticket is not there. A ticket without an owner is
+	// reported by [Session.AskedLocked], or the ticket is out. A ticket without an owner is
 	// deleted.
-	Evict(ctx context.Context, t *serializer.Ticket) (found bool, err error)
+	Evict(ctx context.Context, t *serializer.Ticket) error
 
 	// Pause pauses a queue until a moment of this machine's clock, and returns when that is
 	// reported. The zero time ends a pause.
@@ -152,17 +152,19 @@ const (
 // Evict implements [serializer.Store]. It asks the owner, which alone knows whether the ticket is
 // inside, and waits until the owner has obeyed, or the ticket is out.
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
-	found := false
+	known := false
 	err := st.do(ctx, "asking the owner by", func(s *Session) (err error) {
-		found, err = s.protocol.Evict(ctx, t)
-		return err
+		if known = s.knows(t); known {
+			err = s.protocol.Evict(ctx, t)
+		}
+		for err == nil && atomic.LoadUint64(&t.Ref)&IsAsked != 0 {
+			Sleep(ctx, RetryPause/4)
+			err = context.Cause(ctx)
+		}
+		return cmp.Or(err, context.Cause(s.Ctx))
 	})
-	if err == nil && !found {
+	if err == nil && !known {
 		return serializer.ErrNoTicket
-	}
-	for err == nil && atomic.LoadUint64(&t.Ref)&IsAsked != 0 {
-		Sleep(ctx, RetryPause/4)
-		err = st.Sync(ctx)
 	}
 	return err
 }

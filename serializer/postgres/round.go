@@ -5,7 +5,6 @@ import (
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -90,13 +89,9 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		tx.Queue(s.statements["mark inside"], s.namespace, numbers)
 	}
 	for _, c := range w.changes {
-		if c.statement == "" {
-			continue
+		if c.statement != "" {
+			tx.Queue(s.statements[c.statement], append([]any{s.namespace}, c.args...)...)
 		}
-		tx.Queue(s.statements[c.statement], append([]any{s.namespace}, c.args...)...).Exec(func(tag pgconn.CommandTag) error {
-			c.rows = tag.RowsAffected()
-			return nil
-		})
 	}
 	if tells {
 		tx.Queue("NOTIFY " + s.channel + ", '" + message + "'") // of numbers

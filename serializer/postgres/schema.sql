@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS orderly_tickets (
     session   bigint NOT NULL,
     serial    bigint NOT NULL,                     -- in the session
     record    json NOT NULL,                       -- what others and people want to know
-    inside    boolean NOT NULL DEFAULT false,      -- said in paused queues only
+    inside    boolean NOT NULL DEFAULT false,      -- said in paused queues, or when an eviction was obeyed
     evict     boolean NOT NULL DEFAULT false,      -- somebody asks its owner for that
     gone      boolean NOT NULL DEFAULT false,      -- out of the queue
     PRIMARY KEY (namespace, number)

@@ -15,8 +15,6 @@ import (
 type change struct {
 	statement string // its name; without one, the round only reads
 	args      []any
-	rows      int64 // that it has affected
-	repeated  bool  // it may have been carried out before
 	done      chan error
 }
 
@@ -93,7 +91,7 @@ func (s *session) putBack(w *work, err error) {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
 	for _, c := range w.changes {
-		if c.repeated = true; !transient(err) {
+		if !transient(err) {
 			c.done <- err
 		}
 	}

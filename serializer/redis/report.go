@@ -57,7 +57,7 @@ func (s *session) reportLocked(e entry) {
 		}
 	}
 	if _, ours := s.made[e.request]; ours {
-		s.made[e.request] = e.changes
+		s.made[e.request] = true
 	}
 	s.version, s.tag, s.behind = e.version, e.tag, false
 }

@@ -53,10 +53,10 @@ func (s *session) arguments(r request) (args []any, p lease.Pending) {
 	st := s.store
 	st.Mu.Lock()
 	defer st.Mu.Unlock()
-	if s.made[r.tag] != nil {
+	if s.made[r.tag] {
 		return nil, p
 	}
-	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.keys.channel, time.Now().UnixMicro()}
+	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.servers.keys.channel, time.Now().UnixMicro()}
 	p = s.TakeLocked(maxPending)
 	for _, number := range p.Leaving {
 		args = append(args, "r", number)
@@ -79,7 +79,7 @@ func (s *session) send(ctx context.Context, r request) error {
 			return nil
 		}
 		number := s.sent.Add(1)
-		answer, err := s.store.servers.run(ctx, args...)
+		answer, err := s.store.servers.run(ctx, s.store.servers.client(), args...)
 		if err != nil {
 			s.Again(pending)
 			return err
@@ -113,31 +113,30 @@ func (s *session) send(ctx context.Context, r request) error {
 }
 
 // persist sends a request until the script has carried it out or refused it for good, or
-// ctx is done. It returns the changes that the request has made.
-func (s *session) persist(ctx context.Context, r request) (own []string, err error) {
+// ctx is done.
+func (s *session) persist(ctx context.Context, r request) error {
 	s.store.Mu.Lock()
-	s.made[r.tag] = nil
+	s.made[r.tag] = false
 	s.store.Mu.Unlock()
 	defer func() {
 		s.store.Mu.Lock()
 		defer s.store.Mu.Unlock()
-		own = s.made[r.tag]
 		delete(s.made, r.tag)
 	}()
 	for closed := false; ; {
-		err = s.send(s.Ctx, r)
+		err := s.send(s.Ctx, r)
 		switch {
 		case err == nil || !transient(err):
-			return nil, err
+			return err
 		case s.Ctx.Err() != nil:
-			return nil, context.Cause(s.Ctx)
+			return context.Cause(s.Ctx)
 		case errors.Is(err, errClosed) && !closed:
 			closed = true
 			s.store.Log.Info("nobody is let in for now", "path", s.store.Path(), "reason", err)
 		}
 		lease.Sleep(ctx, lease.RetryPause)
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
 	}
 }

@@ -34,17 +34,17 @@ type servers struct {
 // answerTime is how long a server may take to answer, with a time to live of leases.
 func answerTime(ttl time.Duration) time.Duration { return min(ttl/4, requestTime) }
 
-func newServers(options []*redis.Options, ttl time.Duration, k keys) *servers {
-	s := &servers{user: options[0].Username, keys: k, timeout: answerTime(ttl)}
-	for _, o := range options {
-		mine := *o
-		mine.DialTimeout, mine.ReadTimeout, mine.WriteTimeout, mine.ContextTimeoutEnabled = s.timeout, s.timeout, s.timeout, true
-		// The store knows what it may repeat, and unused connections need not wait to be cut.
-		mine.MaxRetries, mine.DialerRetries = -1, 1
-		mine.PoolSize, mine.MinIdleConns, mine.MaxIdleConns, mine.MaxActiveConns, mine.ConnMaxIdleTime = 8, 0, 0, 0, 10*time.Second
-		mine.Protocol, mine.DisableIdentity = 2, true
-		mine.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		s.clients = append(s.clients, redis.NewClient(&mine))
+func newServers(o Options) *servers {
+	s := &servers{user: o.Username, keys: keysOf(o.Namespace, o.Database), timeout: answerTime(o.TTL)}
+	for _, address := range o.Addresses {
+		s.clients = append(s.clients, redis.NewClient(&redis.Options{
+			Addr: address, Username: o.Username, Password: o.Password, DB: o.Database, TLSConfig: o.TLS,
+			DialTimeout: s.timeout, ReadTimeout: s.timeout, WriteTimeout: s.timeout, ContextTimeoutEnabled: true,
+			MaxRetries: -1, DialerRetries: 1, // the store knows what it may repeat
+			PoolSize: 8, ConnMaxIdleTime: 10 * time.Second, // unused connections need not wait to be cut
+			Protocol: 2, DisableIdentity: true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		}))
 	}
 	return s
 }
@@ -57,12 +57,8 @@ func (s *servers) close() {
 
 func (s *servers) client() *redis.Client { return s.clients[s.current.Load()] }
 
-// subscribe gets what processes publish, from the current server. It tries whether the
-// user has the rights for that and for the script.
+// subscribe gets what processes publish, from the current server.
 func (s *servers) subscribe(ctx context.Context) (*redis.PubSub, error) {
-	if _, err := s.run(ctx, "try", "", 0, "", "", "", 0, s.keys.channel, 0); err != nil {
-		return nil, err
-	}
 	p := s.client().Subscribe(ctx, s.keys.channel)
 	if _, err := p.ReceiveTimeout(ctx, s.timeout); err != nil {
 		_ = p.Close()
@@ -76,9 +72,9 @@ var source string
 
 var script = redis.NewScript(source)
 
-// run has the current server carry out the script.
-func (s *servers) run(ctx context.Context, args ...any) ([]string, error) {
-	answer, err := script.Run(ctx, s.client(), s.keys.all, args...).StringSlice()
+// run has a server carry out the script.
+func (s *servers) run(ctx context.Context, server *redis.Client, args ...any) ([]string, error) {
+	answer, err := script.Run(ctx, server, s.keys.all, args...).StringSlice()
 	if err != nil {
 		return nil, s.explain(err)
 	}
@@ -95,12 +91,17 @@ var (
 
 // choose looks for the master among the servers, which it asks all at once. If several take
 // themselves for it, none may be used: one of them was cut off from the others, and may have
-// old tickets. So each is waited for as long as it may take to answer.
+// old tickets. So each is waited for as long as it may take to answer. An unsuitable one is an
+// error at once.
 func (s *servers) choose(ctx context.Context) error {
-	infos, errs := make([]string, len(s.clients)), make([]error, len(s.clients))
+	infos, errs, unfit := make([]string, len(s.clients)), make([]error, len(s.clients)), make([]error, len(s.clients))
 	answers, silent := make(chan int, len(s.clients)), make(map[int]bool)
 	ask := func(i int) {
 		infos[i], errs[i] = s.clients[i].Info(ctx).Result()
+		if errs[i] == nil && !isReplica(infos[i]) {
+			_, noRight := s.run(ctx, s.clients[i], "try", "", 0, "", "", "", 0, s.keys.channel, 0)
+			unfit[i] = cmp.Or(suitable(infos[i]), noRight)
+		}
 		answers <- i
 	}
 	for i := range s.clients {
@@ -111,15 +112,15 @@ func (s *servers) choose(ctx context.Context) error {
 	for len(silent) > 0 {
 		i := <-answers
 		delete(silent, i)
-		address, unfit := s.clients[i].Options().Addr, suitable(infos[i])
+		address := s.clients[i].Options().Addr
 		switch {
 		case errs[i] != nil && i < blamed: // the log has the same each time, whichever answers first
 		case errs[i] != nil:
 			blamed, trouble = i, fmt.Errorf("%s: %w", address, s.explain(errs[i]))
-		case infoValue(infos[i], "role") == "slave":
+		case isReplica(infos[i]):
 			time.AfterFunc(lease.RetryPause, func() { ask(i) }) // it may take over before the silent ones answer
-		case unfit != nil:
-			return fmt.Errorf("%s: %w", address, unfit)
+		case unfit[i] != nil:
+			return fmt.Errorf("%s: %w", address, unfit[i])
 		case master < 0:
 			master = i
 		case infoValue(infos[i], "run_id") != infoValue(infos[master], "run_id"): // otherwise, it has two names
@@ -132,6 +133,8 @@ func (s *servers) choose(ctx context.Context) error {
 	s.current.Store(int64(master))
 	return nil
 }
+
+func isReplica(info string) bool { return infoValue(info, "role") == "slave" }
 
 // suitable returns why a server must not be used.
 func suitable(info string) error {

@@ -25,10 +25,10 @@ type session struct {
 
 	// Store.Mu guards the rest.
 
-	version uint64              // of the last entry of the log that was reported
-	tag     string              // of that entry
-	behind  bool                // an entry of the log was missed
-	made    map[string][]string // by the tag of a request in progress, its changes once they are reported
+	version uint64          // of the last entry of the log that was reported
+	tag     string          // of that entry
+	behind  bool            // an entry of the log was missed
+	made    map[string]bool // whether the changes of a request in progress were reported, by its tag
 }
 
 // errOtherHistory is why a session ends when the server does not have the last change that
@@ -39,7 +39,7 @@ var errOtherHistory = errors.New("the server was restarted without its last data
 var errMissed = errors.New("there were more than 10,000 changes since this process had its last answer")
 
 func (st *Store) newSession(base *lease.Session) lease.Protocol {
-	return &session{Session: base, store: st, id: rand.Text(), made: make(map[string][]string)}
+	return &session{Session: base, store: st, id: rand.Text(), made: make(map[string]bool)}
 }
 
 // Start implements [lease.Protocol]. It looks for the master, and begins a session there.
@@ -55,7 +55,7 @@ func (s *session) Start() error {
 	args, _ := s.arguments(newRequest("begin"))
 	sent := lease.Uptime()
 	args[3], args[4] = (sent - time.Duration(st.heard.Load())).Seconds(), st.history
-	answer, err := st.servers.run(s.Ctx, args...)
+	answer, err := st.servers.run(s.Ctx, st.servers.client(), args...)
 	if err != nil {
 		_ = subscription.Close()
 		return fmt.Errorf("beginning a session: %w", err)
@@ -124,38 +124,22 @@ func (s *session) idle(next <-chan time.Time) {
 	}
 }
 
-// silence is how long nothing may be published before the subscription is renewed, because
-// the connection may be gone.
-const silence = 30 * time.Second
-
 // listen reports what other processes publish. Whatever it misses, the next poll reports.
 func (s *session) listen(subscription *redis.PubSub) {
 	for subscription != nil {
-		s.receive(subscription)
+		s.subscription.Store(subscription)
+		stop := context.AfterFunc(s.Ctx, func() { _ = subscription.Close() })
+		for message := range subscription.Channel() { // until it is closed
+			version, body, _ := strings.Cut(message.Payload, "\n")
+			s.report(parseEntry(version, body))
+		}
+		stop()
 		var err error
 		subscription, err = s.store.servers.subscribe(s.Ctx)
 		for err != nil && s.Ctx.Err() == nil {
 			s.store.Complain(fmt.Errorf("subscribing to changes: %w", err))
 			lease.Sleep(s.Ctx, 5*lease.RetryPause)
 			subscription, err = s.store.servers.subscribe(s.Ctx)
-		}
-	}
-}
-
-// receive reports what other processes publish, until the connection or the session is over.
-func (s *session) receive(subscription *redis.PubSub) {
-	s.subscription.Store(subscription)
-	end := func() { _ = subscription.Close() }
-	defer end()
-	defer context.AfterFunc(s.Ctx, end)()
-	for {
-		message, err := subscription.ReceiveTimeout(s.Ctx, silence)
-		if err != nil {
-			return
-		}
-		if m, ok := message.(*redis.Message); ok && m.Payload != "" {
-			version, body, _ := strings.Cut(m.Payload, "\n")
-			s.report(parseEntry(version, body))
 		}
 	}
 }

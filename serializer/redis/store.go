@@ -12,8 +12,6 @@ package redis
 import (
 	"sync/atomic"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -53,9 +51,7 @@ import (
 //   - Keys that expire: Redis's clock can be set, and a replica's may differ.
 //   - Blocking pops, and Redlock: they have no order.
 type Store struct {
-	options []*redis.Options // of the servers
 	*lease.Store
-	keys    keys
 	servers *servers
 	slots   chan struct{} // requests by session.do; half of the connections are left for polls and arrivals
 	history string        // of the last session; empty before the first. Start alone uses it

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
@@ -26,12 +24,10 @@ func TestStoreConforms(t *testing.T) {
 	})
 }
 
-// An address needs a port. A client may be given instead, with which it shares the options, and not
-// the connections.
+// An address needs a port.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "--user", "u", "on", ">secret", "~*", "&*", "+@all", "--user", "default", "off")
-	client := redis.NewClient(&redis.Options{Addr: s.address, Username: "u", Password: "secret", DB: 3})
 	for name, c := range map[string]struct {
 		options Options
 		refused bool
@@ -41,10 +37,7 @@ func TestOpen(t *testing.T) {
 		"an empty port":     {Options{Addresses: []string{"127.0.0.1:"}}, true},
 		"a URL":             {Options{Addresses: []string{"redis://127.0.0.1:6379"}}, true},
 		"a negative number": {Options{Addresses: []string{s.address}, Database: -1}, true},
-		"both":              {Options{Addresses: []string{s.address}, Clients: []*redis.Client{client}}, true},
 		"an address":        {Options{Addresses: []string{s.address}, Username: "u", Password: "secret", Database: 3}, false},
-		"a client":          {Options{Clients: []*redis.Client{client}}, false},
-		"a client, another": {Options{Clients: []*redis.Client{client}, Namespace: "other"}, false},
 	} {
 		st, err := Open(c.options)
 		if (err != nil) != c.refused {
@@ -56,7 +49,6 @@ func TestOpen(t *testing.T) {
 			testlease.Must(t, e.Close())
 		}
 	}
-	testlease.Must(t, client.Ping(t.Context()).Err())
 }
 
 // What the client library says goes to the log. Bug: it went to the standard error.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -17,20 +16,15 @@ func (s *session) Append(ctx context.Context, tickets []*serializer.Ticket) erro
 	for _, record := range s.Send(tickets, func(i int) string { return ticketID(r.tag, i) }) {
 		r.operations = append(r.operations, "a", record)
 	}
-	_, err := s.persist(ctx, r)
-	return err
+	return s.persist(ctx, r)
 }
 
 // Sync implements [lease.Protocol].
-func (s *session) Sync(ctx context.Context) error {
-	_, err := s.do(ctx)
-	return err
-}
+func (s *session) Sync(ctx context.Context) error { return s.do(ctx) }
 
 // Evict implements [lease.Protocol]. The owner reads it in the log, and answers there.
-func (s *session) Evict(ctx context.Context, t *serializer.Ticket) (found bool, err error) {
-	own, err := s.do(ctx, "e", t.Key)
-	return slices.Contains(own, "e "+t.Key), err
+func (s *session) Evict(ctx context.Context, t *serializer.Ticket) error {
+	return s.do(ctx, "e", t.Key)
 }
 
 // Pause implements [lease.Protocol]. Once the request is sent, the server's clock counts.
@@ -39,21 +33,20 @@ func (s *session) Pause(ctx context.Context, name string, until time.Time) error
 	if !until.IsZero() {
 		micros = until.UnixMicro()
 	}
-	_, err := s.do(ctx, "p", fmt.Sprintf("%s %d", url.PathEscape(name), micros))
-	return err
+	return s.do(ctx, "p", fmt.Sprintf("%s %d", url.PathEscape(name), micros))
 }
 
 // do has the script carry out operations. All changes before are then reported.
-func (s *session) do(ctx context.Context, operations ...any) (own []string, err error) {
+func (s *session) do(ctx context.Context, operations ...any) error {
 	before := s.sent.Load()
 	select {
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case s.store.slots <- struct{}{}:
 		defer func() { <-s.store.slots }()
 	}
 	if len(operations) == 0 && s.answered.Load() > before {
-		return nil, nil // another request, sent after this call, has reported them
+		return nil // another request, sent after this call, has reported them
 	}
 	return s.persist(ctx, newRequest("keep", operations...))
 }

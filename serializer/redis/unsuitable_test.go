@@ -26,7 +26,7 @@ func suitableFor(t *testing.T, o Options) error {
 	t.Helper()
 	st, err := Open(o)
 	testlease.Must(t, err)
-	defer st.Close()
+	testlease.NewEngine(t, st)
 	return st.Suitable(t.Context())
 }
 
@@ -78,7 +78,7 @@ func TestUnsuitableBesideSilence(t *testing.T) {
 	s := startServer(t, "--user", "u", "on", ">secret", "~x*", "&*", "+@all")
 	st, err := Open(Options{Addresses: []string{silentAddress(t), s.address}, Username: "u", Password: "secret"})
 	testlease.Must(t, err)
-	defer st.Close()
+	testlease.NewEngine(t, st)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // less than that server may take for an answer
 	defer cancel()
 	err = st.Suitable(ctx)

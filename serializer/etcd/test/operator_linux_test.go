@@ -258,7 +258,9 @@ func TestPauseByAnotherClock(t *testing.T) {
 			e := open(t, etcd.Options{}, m.URL)
 			testlease.Enter(t, e, arrival("a")).Turn.Leave() // so that it watches pauses
 			value := fmt.Sprintf(`{"until":%q,"for_ms":%d}`, time.Now().Add(c.off).Format(time.RFC3339Nano), c.length.Milliseconds())
-			testlease.Must(t, testlease.Second(m.Client(t).Put(t.Context(), etcd.DefaultNamespace+"!pause/a", value)))
+			lease, err := m.Client(t).Grant(t.Context(), 3600)
+			testlease.Must(t, err)
+			testlease.Must(t, testlease.Second(m.Client(t).Put(t.Context(), etcd.DefaultNamespace+"!pause/a", value, clientv3.WithLease(lease.ID))))
 			paused := func() bool { return queueOf(t, e, "a").PausedUntil != nil }
 			wait.Until(t, "the pause is known", paused)
 			if c.length > time.Minute {
