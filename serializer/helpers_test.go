@@ -10,6 +10,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
@@ -123,12 +124,7 @@ func engines(t *testing.T, test func(*testing.T, *serializer.Engine)) {
 	}
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testlease.Must
 
 func newMemory() *serializer.Engine {
 	return serializer.New(memory.New(memory.Options{}), serializer.Options{})

@@ -29,12 +29,7 @@ type node struct {
 	log   *logged
 }
 
-func must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var must = testlease.Must
 
 // openTwo opens two engines on a new directory.
 func openTwo(t testing.TB) (dir string, one, two node) {

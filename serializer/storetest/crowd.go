@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testjudge"
 )
 
 // crowd is what a case of engines works with: engines that share their queues, and the
@@ -20,10 +21,10 @@ type crowd struct {
 	testing.TB
 	Options
 	engines []*serializer.Engine
-	judge   judge
 
 	mu      sync.Mutex
 	callers []*caller
+	judges  map[string]*testjudge.Queue[*caller] // by queue
 }
 
 // caller is one arrival.
@@ -44,7 +45,7 @@ type caller struct {
 // onEngines makes a test of stores from one of engines on them.
 func onEngines(test func(*crowd)) func(testing.TB, Options, []serializer.Store) {
 	return func(t testing.TB, o Options, stores []serializer.Store) {
-		c := &crowd{TB: t, Options: o, judge: newJudge()}
+		c := &crowd{TB: t, Options: o, judges: make(map[string]*testjudge.Queue[*caller])}
 		for _, store := range stores {
 			c.engines = append(c.engines, serializer.New(store, serializer.Options{}))
 		}
@@ -87,8 +88,22 @@ func (v *caller) arrive(ctx context.Context) {
 		v.turn, v.err = v.engine.Enter(ctx, v.arrival)
 	}
 	if v.err == nil {
-		v.crowd.judge.enter(v)
+		v.crowd.judge(v.arrival.Queue, func(q *testjudge.Queue[*caller]) {
+			if overlap, inversion := q.Enter(v); overlap != nil || inversion != nil {
+				v.crowd.Errorf("%v has entered; inside together are now %v, and in the wrong order %v", v, overlap, inversion)
+			}
+		})
 	}
+}
+
+// judge reports to the judge of a queue.
+func (c *crowd) judge(queue string, report func(*testjudge.Queue[*caller])) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.judges[queue] == nil {
+		c.judges[queue] = new(testjudge.Queue[*caller])
+	}
+	report(c.judges[queue])
 }
 
 // enterByJoin is Enter by means of Join.
@@ -105,6 +120,11 @@ func (v *caller) enterByJoin(ctx context.Context) (turn serializer.Turn, err err
 
 func (v *caller) String() string {
 	return fmt.Sprintf("caller %s of queue %q by %+v", v.arrival.Client, v.arrival.Queue, v.arrival.Rule)
+}
+
+// Judged is the caller's turn.
+func (v *caller) Judged() testjudge.Turn {
+	return testjudge.Turn{Rule: v.arrival.Rule, Token: v.turn.Token()}
 }
 
 // got describes what the caller has got.
@@ -144,7 +164,7 @@ func (v *caller) leave() { v.leaveAt(time.Time{}) }
 // leaveAt ends the caller's turn at a moment.
 func (v *caller) leaveAt(moment time.Time) {
 	v.left = true
-	v.crowd.judge.leave(v)
+	v.crowd.judge(v.arrival.Queue, func(q *testjudge.Queue[*caller]) { q.Leave(func(other *caller) bool { return other == v }) })
 	v.turn.LeaveAt(moment, nil)
 }
 
@@ -303,65 +323,4 @@ func (c *crowd) send(i int, r *rand.Rand) bool {
 	}
 	v.leave()
 	return true
-}
-
-// together reports whether callers may be inside at the same time: only readers or only
-// writers, and no more than each of them allows. This is the rule of admission.go once more,
-// so that the suite does not judge that package by itself.
-func together(rules ...serializer.Rule) bool {
-	for _, r := range rules {
-		most := r.Limit
-		if !r.Shared {
-			most = max(most, 1)
-		}
-		if r.Shared != rules[0].Shared || most > 0 && len(rules) > most {
-			return false
-		}
-	}
-	return true
-}
-
-// judge watches all callers that enter. Those inside must be allowed to be there together, and
-// no ticket may be issued twice. Two that may not be inside together enter in the order of
-// their tickets.
-type judge struct {
-	mu      sync.Mutex
-	inside  map[*caller]bool
-	entered map[string][]*caller // by queue: all
-}
-
-func newJudge() judge {
-	return judge{inside: make(map[*caller]bool), entered: make(map[string][]*caller)}
-}
-
-// enter records that a caller has its turn.
-func (j *judge) enter(c *caller) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	queue, token := c.arrival.Queue, c.turn.Token()
-	for _, other := range j.entered[queue] {
-		switch last := other.turn.Token(); {
-		case last == token:
-			c.crowd.Errorf("%v: token %d was issued twice", c, token)
-		case last > token && !together(other.arrival.Rule, c.arrival.Rule):
-			c.crowd.Errorf("%v: entered with token %d after %v with %d", c, token, other, last)
-		}
-	}
-	j.entered[queue], j.inside[c] = append(j.entered[queue], c), true
-	var rules []serializer.Rule
-	for other := range j.inside {
-		if other.arrival.Queue == queue {
-			rules = append(rules, other.arrival.Rule)
-		}
-	}
-	if !together(rules...) {
-		c.crowd.Errorf("%v: inside together are now %+v", c, rules)
-	}
-}
-
-// leave records that a caller is about to leave.
-func (j *judge) leave(c *caller) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	delete(j.inside, c)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testjudge"
 )
 
 // steps is the number of steps in a random history.
@@ -128,10 +129,10 @@ func (h *history) arrive() (what string) {
 // admit lets those enter whose turn it is in the model: the first that wait, as long as each
 // may be inside together with all before it. Then it takes out the first that is superseded.
 func (h *history) admit(q *modelQueue) {
-	var rules []serializer.Rule
+	var turns []testjudge.Turn
 	for _, e := range q.tickets {
-		rules = append(rules, e.arrival.Rule)
-		if !e.inside && (q.paused || !together(rules...)) {
+		turns = append(turns, testjudge.Turn{Rule: e.arrival.Rule})
+		if !e.inside && (q.paused || !testjudge.Together(turns...)) {
 			break
 		}
 		e.inside, e.answer = true, enteredAt(e.position)

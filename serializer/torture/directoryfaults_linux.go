@@ -78,10 +78,8 @@ func (h *harness) replaceBy(other string) bool {
 // it was last replaced.
 func (h *harness) waitUntilKnown(last int64) bool {
 	h.tell(func(o *oracle) {
-		for _, s := range o.spans {
-			if s.fault == directoryReplaced {
-				last = max(last, s.to)
-			}
+		for _, s := range o.spans[directoryReplaced] {
+			last = max(last, s.to)
 		}
 	})
 	for start := now(); since(start) < graceTime && !h.ending.Load(); time.Sleep(10 * time.Millisecond) {

@@ -131,8 +131,8 @@ func (h *harness) run(ctx context.Context) {
 // read lets the oracle judge all records.
 func (h *harness) read(in *os.File) {
 	defer in.Close()
-	var r record
 	for buffered := bufio.NewReaderSize(in, 1<<16); ; {
+		r := new(record)
 		if _, err := io.ReadFull(buffered, r.bytes()); err != nil {
 			return
 		}

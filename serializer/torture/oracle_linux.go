@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testjudge"
 )
 
 // oracle judges what the log says, record by record.
@@ -23,7 +25,7 @@ import (
 // number is lost, tokens may decrease once, relative to callers that had left.
 type oracle struct {
 	start     int64
-	spans     timeline
+	spans     timeline       // of faults
 	thrown    map[string]int // faults that have happened
 	queues    []queueOracle
 	entries   int
@@ -40,17 +42,8 @@ type oracle struct {
 // queueOracle is what the oracle knows about one queue.
 type queueOracle struct {
 	testQueue
-	inside     map[who]record
-	last       record // the greatest token that has entered
-	lastWriter record
-	recent     []passed // in a limited queue, the last that have entered
-	pause      pause    // the last one
-}
-
-// passed is a token that has entered, and how many smaller ones have entered since.
-type passed struct {
-	record
-	by int
+	judge testjudge.Queue[*record]
+	pause pause // the last one
 }
 
 type ticketID struct {
@@ -70,21 +63,18 @@ const (
 
 var kinds = []string{overlap, inversion, intrusion, evictedUnasked, inVain, lost}
 
-const (
-	recentKept   = 512
-	examplesKept = 10
-)
+const examplesKept = 10
 
 func newOracle() *oracle {
-	o := &oracle{start: now(), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
+	o := &oracle{start: now(), spans: make(timeline), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
 		evicting: make(map[ticketID]bool), refused: make([]int, reasons+len(serializer.Reasons()))}
 	for _, q := range queues {
-		o.queues = append(o.queues, queueOracle{testQueue: q, inside: make(map[who]record)})
+		o.queues = append(o.queues, queueOracle{testQueue: q, judge: testjudge.Queue[*record]{Excused: o.excuses}})
 	}
 	return o
 }
 
-func (o *oracle) judge(r record) {
+func (o *oracle) judge(r *record) {
 	q := &o.queues[r.queue]
 	if _, dead := o.deaths[r.process]; dead && r.what != evicts {
 		return // it was killed while it did that
@@ -93,7 +83,7 @@ func (o *oracle) judge(r record) {
 	case enters:
 		o.enter(q, r)
 	case leaves:
-		delete(q.inside, r.who)
+		q.judge.Leave(func(h *record) bool { return h.who == r.who })
 	case refuses:
 		o.refuse(q, r)
 	case evicts:
@@ -107,46 +97,33 @@ func (o *oracle) judge(r record) {
 	}
 }
 
-func (o *oracle) enter(q *queueOracle, e record) {
+func (o *oracle) enter(q *queueOracle, e *record) {
 	o.entries++
 	if q.slots {
 		o.slotted++
 	}
-	for _, h := range q.inside {
-		if died, dead := o.deaths[h.process]; dead {
-			delete(q.inside, h.who)
+	q.judge.Leave(func(h *record) bool {
+		died, dead := o.deaths[h.process]
+		if dead {
 			o.noteRecovery(q, died, e)
 		}
-	}
-	if others := slices.Collect(maps.Values(q.inside)); !q.fits(e, others) {
-		others = slices.DeleteFunc(others, func(h record) bool { return o.excused(h, e) })
-		if !q.fits(e, others) {
-			o.blame(overlap, q, append(others, e)...)
-		}
-	}
-	q.inside[e.who] = e
-	o.checkOrder(q, e)
+		return dead
+	})
+	beside, behind := q.judge.Enter(e)
+	o.blame(overlap, q, beside...)
+	o.blame(inversion, q, behind...)
 	o.checkPause(q, e)
 }
 
 // noteRecovery measures a recovery if no other fault was in progress, and somebody waited.
-func (o *oracle) noteRecovery(q *queueOracle, died int64, e record) {
+func (o *oracle) noteRecovery(q *queueOracle, died int64, e *record) {
 	if q.limit == 0 && !q.mixed && e.arrived <= died && !o.spans.busy(died-int64(settleTime), e.at, "kill") {
 		o.recovered = append(o.recovered, time.Duration(e.at-died))
 	}
 }
 
-// fits reports whether e may be inside with others.
-func (q *queueOracle) fits(e record, others []record) bool {
-	if q.slots && (e.slot < 0 || slices.ContainsFunc(others, func(h record) bool { return h.slot == e.slot })) {
-		return false
-	}
-	readers := e.reader && !slices.ContainsFunc(others, func(h record) bool { return !h.reader })
-	return readers || len(others) < max(q.limit, 1)
-}
-
 // refuse notes a refusal.
-func (o *oracle) refuse(q *queueOracle, r record) {
+func (o *oracle) refuse(q *queueOracle, r *record) {
 	o.refused[r.outcome]++
 	switch r.outcome {
 	case starved:
@@ -157,73 +134,35 @@ func (o *oracle) refuse(q *queueOracle, r record) {
 }
 
 // checkEviction checks that somebody has asked for it.
-func (o *oracle) checkEviction(q *queueOracle, r record) {
+func (o *oracle) checkEviction(q *queueOracle, r *record) {
 	if !o.evicting[ticketID{r.queue, r.token}] {
 		o.blame(evictedUnasked, q, r)
 	}
 }
 
-// checkOrder compares the token with earlier ones. Readers, and arrivals in a limited
-// queue, are admitted in order, but their records may be in a different order. So each is
-// compared only with those that it must have waited for.
-func (o *oracle) checkOrder(q *queueOracle, e record) {
-	before := q.last
-	switch {
-	case q.limit > 0:
-		o.checkRecent(q, e)
+// Judged is the turn of a record.
+func (r *record) Judged() testjudge.Turn {
+	q, turn := queues[r.queue], testjudge.Turn{Token: r.token}
+	turn.Rule = serializer.Rule{Limit: q.limit, Shared: r.reader}
+	if turn.Slots = q.slots; r.slot >= 0 {
+		turn.Slot = slotNames[r.slot]
+	}
+	return turn
+}
+
+// excuses reports whether a holder may overlap with an earlier one, because the directory was replaced, and
+// whether it may have a smaller token.
+func (o *oracle) excuses(before, e *record) (together, smaller bool) {
+	unknown := func(s *span, old, young *record) bool { return old.began < s.to && young.opened > s.from }
+	together = slices.ContainsFunc(o.spans[directoryReplaced], func(s *span) bool { return unknown(s, before, e) || unknown(s, e, before) })
+	return together, together || slices.ContainsFunc(o.spans[numberForgotten], func(s *span) bool { return before.began < s.to && e.at > s.from })
+}
+
+// blame notes a violation in a queue by those who are recorded. Nobody is to blame for nothing.
+func (o *oracle) blame(kind string, q *queueOracle, records ...*record) {
+	if len(records) == 0 {
 		return
-	case e.reader:
-		before = q.lastWriter
 	}
-	if e.token <= before.token {
-		if !o.forgiven(before, e) {
-			o.blame(inversion, q, before, e)
-		}
-		q.last, q.lastWriter = e, record{}
-	}
-	if e.token > q.last.token {
-		q.last = e
-	}
-	if !e.reader {
-		q.lastWriter = e
-	}
-}
-
-// checkRecent checks how many smaller tokens entered after each recent one.
-func (o *oracle) checkRecent(q *queueOracle, e record) {
-	for i := range q.recent {
-		before := &q.recent[i]
-		if before.token < e.token || o.forgiven(before.record, e) {
-			continue
-		}
-		before.by++
-		if before.by == q.limit {
-			o.blame(inversion, q, before.record, e)
-		}
-	}
-	if len(q.recent) == recentKept {
-		q.recent = append(q.recent[:0], q.recent[recentKept/2:]...)
-	}
-	q.recent = append(q.recent, passed{record: e})
-}
-
-// excused reports whether two holders may overlap because the directory was replaced.
-func (o *oracle) excused(a, b record) bool {
-	unknown := func(s span, old, young record) bool { return old.began < s.to && young.opened > s.from }
-	return slices.ContainsFunc(o.spans, func(s span) bool {
-		return s.fault == directoryReplaced && (unknown(s, a, b) || unknown(s, b, a))
-	})
-}
-
-// forgiven reports whether the token of e may be smaller than that of an earlier entry.
-func (o *oracle) forgiven(before, e record) bool {
-	return o.excused(before, e) || slices.ContainsFunc(o.spans, func(s span) bool {
-		return s.fault == numberForgotten && before.began < s.to && e.at > s.from
-	})
-}
-
-// blame notes a violation in a queue.
-func (o *oracle) blame(kind string, q *queueOracle, records ...record) {
 	text := fmt.Sprintf("in %q:", q.prefix)
 	for _, r := range records {
 		text += " " + o.describe(r)
@@ -239,14 +178,14 @@ func (o *oracle) find(kind, text string) {
 }
 
 // describe lists a record's contents, with times in milliseconds since the start.
-func (o *oracle) describe(r record) string {
+func (o *oracle) describe(r *record) string {
 	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
 	return fmt.Sprintf("[process %d opened %.3f goroutine %d token %d slot %d reader %t arrived %.3f entered %.3f]",
 		r.process, ms(r.opened), r.goroutine, r.token, r.slot, r.reader, ms(r.arrived), ms(r.at))
 }
 
-// timeline has the times in which faults were in progress.
-type timeline []span
+// timeline has the times in which faults were in progress, by their names.
+type timeline map[string][]*span
 
 // span is the time in which a fault was in progress.
 type span struct {
@@ -259,22 +198,26 @@ const never int64 = math.MaxInt64
 
 // begin notes that a fault is in progress until the returned function is called.
 func (h *harness) begin(fault string) (end func()) {
-	i := 0
-	h.tell(func(o *oracle) {
-		i = len(o.spans)
-		o.spans = append(o.spans, span{fault, now(), never})
-	})
-	return func() { h.tell(func(o *oracle) { o.spans[i].to = now() }) }
+	s := &span{fault, now(), never}
+	h.tell(func(o *oracle) { o.spans[fault] = append(o.spans[fault], s) })
+	return func() { h.tell(func(*oracle) { s.to = now() }) }
 }
 
 // busy reports whether a fault was in progress in a period, apart from one kind.
 func (t timeline) busy(from, to int64, apart string) bool {
-	return slices.ContainsFunc(t, func(s span) bool { return s.fault != apart && s.from < to && s.to > from })
+	for fault, spans := range t {
+		if fault != apart && slices.ContainsFunc(spans, func(s *span) bool { return s.from < to && s.to > from }) {
+			return true
+		}
+	}
+	return false
 }
 
 // last describes the last faults. Times are in milliseconds since start.
 func (t timeline) last(n int, start int64) (lines []string) {
-	for _, s := range t[max(len(t)-n, 0):] {
+	all := slices.Concat(slices.Collect(maps.Values(t))...)
+	slices.SortFunc(all, func(a, b *span) int { return cmp.Compare(a.from, b.from) })
+	for _, s := range all[max(len(all)-n, 0):] {
 		lines = append(lines, fmt.Sprintf("fault %s from %.3f for %v", s.fault, float64(s.from-start)/1e6, time.Duration(min(s.to, now())-s.from)))
 	}
 	return lines

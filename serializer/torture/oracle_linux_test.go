@@ -10,10 +10,6 @@ import (
 func TestOracle(t *testing.T) {
 	a, b := who{1, 0}, who{2, 0}
 	enter := func(w who, token uint64) record { return record{who: w, what: enters, token: token} }
-	slots := slices.IndexFunc(queues, func(q testQueue) bool { return q.slots })
-	enterSlot := func(w who, token uint64, slot int) record {
-		return record{who: w, what: enters, queue: slots, token: token, slot: slot}
-	}
 	leave := func(w who) record { return record{who: w, what: leaves} }
 	for _, test := range []struct {
 		name    string
@@ -22,9 +18,6 @@ func TestOracle(t *testing.T) {
 	}{
 		{"one after the other", []record{enter(a, 1), leave(a), enter(b, 2), leave(b)}, nil},
 		{"together", []record{enter(a, 1), enter(b, 2)}, []string{overlap}},
-		{"on two slots", []record{enterSlot(a, 1, 0), enterSlot(b, 2, 1)}, nil},
-		{"on one slot", []record{enterSlot(a, 1, 2), enterSlot(b, 2, 2)}, []string{overlap}},
-		{"without a slot", []record{enterSlot(a, 1, -1)}, []string{overlap}},
 		{"in the wrong order", []record{enter(a, 2), leave(a), enter(b, 1)}, []string{inversion}},
 		{"after a death", []record{enter(a, 1), {who: a, what: dies}, enter(b, 2)}, nil},
 		{"by a dead process", []record{{who: a, what: dies}, enter(a, 1), enter(b, 2)}, nil},
@@ -36,7 +29,7 @@ func TestOracle(t *testing.T) {
 			o := newOracle()
 			for i, r := range test.history {
 				r.at = int64(i + 1)
-				o.judge(r)
+				o.judge(&r)
 			}
 			if found := slices.Sorted(maps.Keys(o.found)); !slices.Equal(found, test.want) {
 				t.Errorf("found %q; expected %q", found, test.want)

@@ -158,14 +158,14 @@ func (o *oracle) endPause(queues []int, at int64) {
 	}
 }
 
-func (q *queueOracle) confirm(r record) {
+func (q *queueOracle) confirm(r *record) {
 	if r.arrived == q.pause.until {
 		q.pause.confirmed[engineID{r.process, r.opened}] = r.token
 	}
 }
 
 // checkPause judges an entry by the last pause of its queue.
-func (o *oracle) checkPause(q *queueOracle, e record) {
+func (o *oracle) checkPause(q *queueOracle, e *record) {
 	inside, ok := q.pause.confirmed[engineID{e.process, e.opened}]
 	if ok && e.at < q.pause.to && e.token > inside {
 		o.blame(intrusion, q, e)

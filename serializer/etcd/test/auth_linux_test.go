@@ -37,10 +37,10 @@ func visited(t *testing.T, engines ...*serializer.Engine) (check func(when strin
 	clients := testlease.Come("a_", 2, engines...)
 	return func(when string) {
 		t.Helper()
-		before := clients.Len()
-		wait.Until(t, "clients come "+when, func() bool { return clients.Len() > before+20 })
-		if refused := clients.End(); len(refused) > 0 {
-			t.Errorf("%s: %d refused beside %d, the first: %v", when, len(refused), clients.Len(), refused[0])
+		before := clients.Turns()
+		wait.Until(t, "clients come "+when, func() bool { return clients.Turns() > before+20 })
+		if clients.End(); len(clients.Refused) > 0 {
+			t.Errorf("%s: %d refused beside %d, the first: %v", when, len(clients.Refused), clients.Turns(), clients.Refused[0])
 		}
 	}
 }

@@ -226,8 +226,8 @@ func TestRestoredFromSnapshot(t *testing.T) {
 			holder.Turn.Leave()
 			time.Sleep(time.Until(back.Add(4 * time.Second))) // clients come meanwhile
 			clients.End()
-			testlease.Must(t, clients.Judge())
-			if first, _ := clients.First(); first == 0 || c.bump > 0 && first <= holder.Turn.Token() {
+			testlease.Must(t, clients.Wrong)
+			if first := clients.First.Token; first == 0 || c.bump > 0 && first <= holder.Turn.Token() {
 				t.Errorf("the first token is %d, after %d before the restore", first, holder.Turn.Token())
 			}
 		})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testjudge"
 )
 
 // Queue is the one that callers come to, unless an arrival says otherwise.
@@ -205,25 +206,43 @@ func WantGreater(t testing.TB, token, last uint64) uint64 {
 	return token
 }
 
-// Clients take turns in a queue again and again, until End. Their history says who was inside.
+// Clients take turns in a queue again and again, until End. Their judge hears who is inside.
 type Clients struct {
-	*History
+	// What can be read after End.
+	Refused []error
+	Wrong   error           // the first thing that the judge found
+	First   hold            // the one that was inside first
+	Gaps    []time.Duration // times between one leave and the next entry
 
 	group sync.WaitGroup
 	over  atomic.Bool
 
-	mu      sync.Mutex
-	refused []error
+	mu    sync.Mutex
+	judge testjudge.Queue[*hold]
+	turns int
+	left  time.Time // the last one that did
 }
+
+// hold is a turn of a client. It is over when the client leaves, or the queue ceases to vouch for it.
+type hold struct {
+	testjudge.Turn
+	Entered time.Time
+	over    bool
+}
+
+// Judged is the turn.
+func (h *hold) Judged() testjudge.Turn { return h.Turn }
+
+func (h *hold) String() string { return fmt.Sprintf("%+v since %s", h.Turn, h.Entered) }
 
 // Come has n clients of each engine come to a queue.
 func Come(queue string, n int, engines ...*serializer.Engine) *Clients {
-	return ComeToSlots(queue, nil, n, engines...)
+	return comeToSlots(queue, nil, n, engines...)
 }
 
-// ComeToSlots is Come for a queue with slots.
-func ComeToSlots(queue string, slots []string, n int, engines ...*serializer.Engine) *Clients {
-	c := &Clients{History: NewHistory()}
+// comeToSlots is Come for a queue with slots.
+func comeToSlots(queue string, slots []string, n int, engines ...*serializer.Engine) *Clients {
+	c := new(Clients)
 	a := serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Rule: serializer.Rule{Limit: len(slots)}}
 	if slots != nil {
 		a.Slots = func() []string { return slots }
@@ -240,30 +259,61 @@ func ComeToSlots(queue string, slots []string, n int, engines ...*serializer.Eng
 	return c
 }
 
-// End waits until all have left, and returns the refusals.
-func (c *Clients) End() (refused []error) {
-	c.over.Store(true)
-	c.group.Wait()
-	return c.refused
-}
-
-// takeTurn enters and leaves. The hold ends when its turn is revoked.
+// takeTurn enters and leaves. A turn that was revoked before its client knew of it counts for nothing.
 func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival) {
-	hold := c.Asks()
-	end := func() { c.Leave(hold) }
-	a.Revoke = func(error) { end() }
+	h := new(hold)
+	a.Revoke = func(error) { c.locked(func() { c.leave(h) }) }
 	turn, err := e.Enter(context.Background(), a)
 	if err != nil {
-		c.mu.Lock()
-		c.refused = append(c.refused, err)
-		c.mu.Unlock()
+		c.locked(func() { c.Refused = append(c.Refused, err) })
 		time.Sleep(50 * time.Millisecond)
 		return
 	}
-	c.Enter(hold, turn.Token(), turn.Slot())
+	h.Turn = testjudge.Turn{Rule: a.Rule, Token: turn.Token(), Slots: a.Slots != nil, Slot: turn.Slot()}
+	c.locked(func() { c.enter(h) })
 	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
-	end()
+	c.locked(func() { c.leave(h) })
 	turn.Leave()
+}
+
+func (c *Clients) enter(h *hold) {
+	if h.over {
+		return
+	}
+	if h.Entered = time.Now(); c.turns == 0 {
+		c.First = *h
+	} else {
+		c.Gaps = append(c.Gaps, h.Entered.Sub(c.left))
+	}
+	c.turns++
+	if overlap, inversion := c.judge.Enter(h); c.Wrong == nil && (overlap != nil || inversion != nil) {
+		c.Wrong = fmt.Errorf("at turn %d, there were inside together %v, and in the wrong order %v", c.turns, overlap, inversion)
+	}
+}
+
+func (c *Clients) leave(h *hold) {
+	if !h.over {
+		h.over, c.left = true, time.Now()
+		c.judge.Leave(func(other *hold) bool { return other == h })
+	}
+}
+
+func (c *Clients) locked(do func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	do()
+}
+
+// Turns is how many there were until now.
+func (c *Clients) Turns() (n int) {
+	c.locked(func() { n = c.turns })
+	return n
+}
+
+// End waits until all have left.
+func (c *Clients) End() {
+	c.over.Store(true)
+	c.group.Wait()
 }
 
 // Crowd has n callers of two processes wait, and one of a process that comes later. Each of the n comes
@@ -329,9 +379,9 @@ func HandOver(b *testing.B, open func() *serializer.Engine) {
 			}
 			b.ResetTimer()
 			clients := Come(Queue, 8/processes, engines...)
-			wait.Until(b, "all had turns", func() bool { return clients.Len() > b.N })
+			wait.Until(b, "all had turns", func() bool { return clients.Turns() > b.N })
 			clients.End()
-			gaps := slices.Sorted(slices.Values(clients.Gaps()))
+			gaps := slices.Sorted(slices.Values(clients.Gaps))
 			b.ReportMetric(float64(gaps[len(gaps)/2])/float64(time.Microsecond), "median-µs")
 			b.ReportMetric(float64(gaps[len(gaps)*99/100])/float64(time.Microsecond), "p99-µs")
 		})

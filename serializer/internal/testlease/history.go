@@ -1,15 +1,12 @@
 package testlease
 
 import (
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"maps"
-	"math"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,105 +14,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
-
-// History is who was inside a queue from when to when, on one clock.
-type History struct {
-	start time.Time
-
-	mu    sync.Mutex
-	holds []*Hold
-}
-
-// Hold is one turn. Its times are since the history began.
-type Hold struct {
-	Token       uint64
-	Asked, Came time.Duration
-	Went        time.Duration // when the holder left, or the queue ceased to vouch for it
-	Slot        string        // that the holder had; empty in a queue without slots
-}
-
-// NewHistory begins a history now.
-func NewHistory() *History { return &History{start: time.Now()} }
-
-// Asks begins the hold of a client that asks for its turn now. It is not yet inside.
-func (h *History) Asks() *Hold {
-	return &Hold{Asked: time.Since(h.start), Went: math.MaxInt64}
-}
-
-// Enter notes that a client is inside.
-func (h *History) Enter(hold *Hold, token uint64, slot string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	hold.Token, hold.Slot, hold.Came = token, slot, time.Since(h.start)
-	h.holds = append(h.holds, hold)
-}
-
-// Leave notes the end of a hold, or that its process was stopped or its turn revoked. The first
-// of these counts.
-func (h *History) Leave(hold *Hold) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	hold.Went = min(hold.Went, time.Since(h.start))
-}
-
-// Len counts the holds.
-func (h *History) Len() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.holds)
-}
-
-// First is the token of the first hold, and when it began; 0 if there was none.
-func (h *History) First() (token uint64, came time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.holds) == 0 {
-		return 0, h.start
-	}
-	return h.holds[0].Token, h.start.Add(h.holds[0].Came)
-}
-
-// Gaps are the times between one hold and the next.
-func (h *History) Gaps() (gaps []time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for i, hold := range h.holds[1:] {
-		gaps = append(gaps, hold.Came-h.holds[i].Went)
-	}
-	return gaps
-}
-
-// Judge looks for moments at which the turns can have begun and ended so that at most one was
-// inside, in the order of tokens. A turn begins between the request and the arrival behind the
-// queue, and ends at any time after its hold. The earliest moment for each is the best for all
-// that follow. In a queue with slots, at most one had each, in any order.
-func (h *History) Judge() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	slots := make(map[string][]*Hold)
-	for _, hold := range h.holds {
-		slots[hold.Slot] = append(slots[hold.Slot], hold)
-	}
-	slices.SortFunc(slots[""], func(a, b *Hold) int { return cmp.Compare(a.Token, b.Token) })
-	for _, holds := range slots {
-		if err := judge(holds); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func judge(holds []*Hold) error {
-	before, free := new(Hold), time.Duration(0)
-	for _, hold := range holds {
-		begins := max(free, hold.Asked)
-		if hold.Token == before.Token || begins > hold.Came {
-			return fmt.Errorf("in a history of %d turns, two were inside or out of order: %+v, then %+v", len(holds), *before, *hold)
-		}
-		before, free = hold, max(begins, hold.Went)
-	}
-	return nil
-}
 
 var historyTime = flag.Duration("for", 0, "how long TestHistories goes on; at least a round")
 
@@ -142,15 +40,14 @@ func (h Histories) Run(t *testing.T) {
 	t.Helper()
 	rounds, total, slotted, stalled, excused, refused, seen := 0, 0, 0, 0, 0, 0, make(map[string]int)
 	for start := time.Now(); rounds == 0 || time.Since(start) < *historyTime; rounds++ {
-		all, onSlots, refusals, stall := h.round(seen)
-		refused += refusals
-		total, slotted = total+all.Len(), slotted+onSlots.Len()
+		all, onSlots, stall := h.round(seen)
+		total, slotted, refused = total+all.turns, slotted+onSlots.turns, refused+len(all.Refused)
 		excuse := h.Excused != nil && h.Excused()
 		if stall > h.TTL/10 {
 			// The machine kept this process from running for longer than the margin of a
 			// lease: then two may be inside, as the documents say.
 			stalled++
-		} else if err := errors.Join(all.Judge(), onSlots.Judge()); err != nil {
+		} else if err := errors.Join(all.Wrong, onSlots.Wrong); err != nil {
 			if !excuse {
 				t.Fatal(err)
 			}
@@ -166,13 +63,13 @@ func (h Histories) Run(t *testing.T) {
 
 // round runs the clients while each fault happens once. It returns the longest time for which this
 // process did not run.
-func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused int, stall time.Duration) {
+func (h Histories) round(seen map[string]int) (all, onSlots *Clients, stall time.Duration) {
 	stalled := testprocess.LongestStall()
-	all, onSlots = Come(Queue, 2, h.Engines...), ComeToSlots("slots_", []string{"a", "b"}, 2, h.Engines...)
-	alone := []*Clients{onSlots}
+	all, onSlots = Come(Queue, 2, h.Engines...), comeToSlots("slots_", []string{"a", "b"}, 2, h.Engines...)
+	clients := []*Clients{all, onSlots}
 	for i, e := range h.Engines {
 		// Turns of a queue with one process pass on and end also while it gets no answers.
-		alone = append(alone, Come(fmt.Sprintf("b%d_", i), 3, e))
+		clients = append(clients, Come(fmt.Sprintf("b%d_", i), 3, e))
 	}
 	faults := h.Faults()
 	maps.Copy(faults, h.linkFaults())
@@ -185,11 +82,10 @@ func (h Histories) round(seen map[string]int) (all, onSlots *Clients, refused in
 			h.Rest()
 		}
 	}
-	refused = len(all.End())
-	for _, clients := range alone {
-		clients.End()
+	for _, c := range clients {
+		c.End()
 	}
-	return all, onSlots, refused, stalled()
+	return all, onSlots, stalled()
 }
 
 // linkFaults are what happens to the links of a process, or to all.

@@ -220,7 +220,7 @@ func (p Promises[S]) ServerSilent(t *testing.T) {
 		holder.Turn.Leave()
 		clients := Come(Queue, 1, engines...)
 		time.Sleep(time.Until(frozen.Add(silence)))
-		if n := clients.Len(); n > 0 {
+		if n := clients.Turns(); n > 0 {
 			t.Errorf("%d have entered without a server", n)
 		}
 		s.Thaw()
@@ -229,9 +229,13 @@ func (p Promises[S]) ServerSilent(t *testing.T) {
 		Must(t, err)
 		Ready(t, NewEngine(t, store))
 		busy := 5 * time.Since(thawed) // a machine on which a new process needs long slows down the others, too
-		wait.Until(t, "somebody enters", func() bool { return clients.Len() > 0 })
-		_, entered := clients.First()
-		took := entered.Sub(thawed)
+		wait.Until(t, "somebody enters", func() bool { return clients.Turns() > 0 })
+		for _, e := range engines {
+			WantGreater(t, EnterSoon(t, e), holder.Turn.Token())
+		}
+		clients.End()
+		Must(t, clients.Wrong)
+		took := clients.First.Entered.Sub(thawed)
 		t.Logf("silent for %s: revoked after %.2f s; the next one enters after %.2f s", silence, revoked.Seconds(), took.Seconds())
 		// A leader of etcd renews leases until it notices that it is alone, which takes a second.
 		if revoked > p.TTL+time.Second+busy {
@@ -240,11 +244,6 @@ func (p Promises[S]) ServerSilent(t *testing.T) {
 		if took > 2*time.Second+busy {
 			t.Errorf("the next one enters %s after the server is back", took)
 		}
-		for _, e := range engines {
-			WantGreater(t, EnterSoon(t, e), holder.Turn.Token())
-		}
-		clients.End()
-		Must(t, clients.Judge())
 	})
 }
 
@@ -460,14 +459,14 @@ type Open func(address string, ttl time.Duration) (serializer.Store, error)
 // Main runs a package's tests, or a process that is inside, and exits.
 func Main(m *testing.M, open Open) {
 	if address, ttl, asked := strings.Cut(os.Getenv(holderVariable), " "); asked {
-		hold(open, address, ttl)
+		beInside(open, address, ttl)
 	}
 	wait.InParallel()
 	os.Exit(m.Run())
 }
 
-// hold is inside, and says when its turn is revoked.
-func hold(open Open, address, text string) {
+// beInside is inside, and says when its turn is revoked.
+func beInside(open Open, address, text string) {
 	ttl, _ := time.ParseDuration(text) // written below
 	store, err := open(address, ttl)
 	if err != nil {
