@@ -85,11 +85,8 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 	}
 	c.token, c.slot = turn.Token(), slices.Index(slotNames, turn.Slot())
 	c.put(enters)
-	if e == c.process.engine.Load() {
-		c.notesEntry(c.began) // a nested one may be in an earlier directory
-	}
 	if c.queue == 0 {
-		c.hold(inside)
+		c.pass(inside)
 	}
 	if c.queue < len(queues)-1 && c.rand.IntN(nestedShare) == 0 {
 		c.nest(ctx, turn)
@@ -113,12 +110,6 @@ func (c *caller) nest(ctx context.Context, held serializer.Turn) {
 	n.engine, n.began = c.engine, c.began
 	n.arrival.Holds = append(slices.Clone(c.arrival.Holds), held)
 	n.enter(ctx)
-}
-
-// notesEntry notes when somebody who has entered had arrived.
-func (p *process) notesEntry(arrived int64) {
-	for last := p.lastEntry.Load(); last < arrived && !p.lastEntry.CompareAndSwap(last, arrived); last = p.lastEntry.Load() {
-	}
 }
 
 // put adds the record to the log.

@@ -32,10 +32,10 @@ type oracle struct {
 	slotted   int            // of the entries: with a slot
 	found     map[string]int // of each kind
 	examples  []string
-	refused   []int         // by outcome
-	deaths    map[int]int64 // of the processes that were killed
-	recovered times         // between kill -9 of a holder and the next entry
-	pauses    int
+	refused   []int             // by outcome
+	deaths    map[int]int64     // of the processes that were killed
+	newest    map[int]*record   // of each process: its newest engine, and the latest arrival that entered through it
+	recovered times             // between kill -9 of a holder and the next entry
 	evicting  map[ticketID]bool // somebody asked for that
 }
 
@@ -67,6 +67,7 @@ const examplesKept = 10
 
 func newOracle() *oracle {
 	o := &oracle{start: now(), spans: make(timeline), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
+		newest:   make(map[int]*record),
 		evicting: make(map[ticketID]bool), refused: make([]int, reasons+len(serializer.Reasons()))}
 	for _, q := range queues {
 		o.queues = append(o.queues, queueOracle{testQueue: q, judge: testjudge.Queue[*record]{Excused: o.excuses}})
@@ -80,6 +81,8 @@ func (o *oracle) judge(r *record) {
 		return // it was killed while it did that
 	}
 	switch r.what {
+	case opens:
+		o.newest[r.process] = r
 	case enters:
 		o.enter(q, r)
 	case leaves:
@@ -112,6 +115,9 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 	beside, behind := q.judge.Enter(e)
 	o.blame(overlap, q, beside...)
 	o.blame(inversion, q, behind...)
+	if last := o.newest[e.process]; last != nil && last.opened == e.opened {
+		last.began = max(last.began, e.began) // a nested one may be in an earlier directory
+	}
 	o.checkPause(q, e)
 }
 
@@ -268,7 +274,6 @@ func (r *report) String() string {
 		line("refused", "%s: %d", reason, r.refused[reasons+i])
 	}
 	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(r.recovered), r.recovered.quantile(0.5), r.recovered.quantile(1))
-	line("pauses", "%d", r.pauses)
 	if !r.holds() {
 		for _, e := range slices.Concat(r.examples, r.spans.last(20, r.start)) {
 			line("", "%s", e)

@@ -145,7 +145,6 @@ type engineID struct {
 }
 
 func (o *oracle) beginPause(queues []int, until int64) {
-	o.pauses++
 	for _, q := range queues {
 		o.queues[q].pause = pause{until: until, to: never, confirmed: make(map[engineID]uint64)}
 	}

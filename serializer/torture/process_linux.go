@@ -3,14 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"io"
 	"net/rpc"
 	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
@@ -34,23 +33,27 @@ type settings struct {
 }
 
 // process is one of the processes that compete for the queues. The harness calls its
-// exported methods through a socket.
+// exported methods through two pipes.
 type process struct {
 	settings
 	eventLog
-	engine    atomic.Pointer[generation]
-	engines   int
-	closing   sync.WaitGroup
-	stopping  atomic.Bool
-	ahead     atomic.Int64 // of its clock
-	holds     [anywhere]hold
-	lastEntry atomic.Int64 // the latest arrival of those that have entered through the newest engine
+	engine   atomic.Pointer[generation]
+	closing  sync.WaitGroup
+	stopping atomic.Bool
+	ahead    atomic.Int64            // of its clock
+	catching [anywhere]chan struct{} // by point
 }
 
 // generation is an engine between two reloads.
 type generation struct {
 	*serializer.Engine
 	opened int64 // it counts once it has admitted somebody: from then on, it knows the directory
+}
+
+// connection is one of two pipes.
+type connection struct {
+	io.Reader
+	io.WriteCloser
 }
 
 func isProcess() bool { return os.Getenv(settingsEnv) != "" }
@@ -62,16 +65,14 @@ func beProcess() int {
 		fmt.Fprintln(os.Stderr, "torture: process:", err)
 		return 1
 	}
-	syscall.CloseOnExec(3)
-	syscall.CloseOnExec(4)
-	for i := range p.holds {
-		p.holds[i] = hold{make(chan struct{}), make(chan struct{})}
+	for i := range p.catching {
+		p.catching[i] = make(chan struct{})
 	}
 	debug.SetTraceback("all") // if a call is lost
 	p.open()
 	server := rpc.NewServer()
 	_ = server.RegisterName("Process", p)
-	go server.ServeConn(os.NewFile(4, "harness"))
+	go server.ServeConn(connection{os.Stdin, os.Stdout})
 	var callers sync.WaitGroup
 	for g := range p.Goroutines {
 		callers.Go(func() { p.call(g) })
@@ -91,8 +92,9 @@ func (p *process) open() {
 	for {
 		e, err := p.tryOpen()
 		if err == nil {
-			p.lastEntry.Store(0)
-			p.engine.Store(&generation{e, now()})
+			g := &generation{e, now()}
+			p.note(record{who: who{process: p.Number}, what: opens, opened: g.opened})
+			p.engine.Store(g)
 			return
 		}
 		p.note(record{who: who{process: p.Number}, what: refuses, outcome: failed, at: now()})
@@ -106,8 +108,7 @@ func (p *process) tryOpen() (*serializer.Engine, error) {
 		return nil, err
 	}
 	e := serializer.New(store, serializer.Options{})
-	p.engines++
-	own := serializer.Arrival{Queue: fmt.Sprintf("own_%d_%d_", p.Number, p.engines), Timeout: p.Patience}
+	own := serializer.Arrival{Queue: fmt.Sprintf("own_%d_%d_", p.Number, now()), Timeout: p.Patience}
 	turn, err := e.Enter(context.Background(), own)
 	if err != nil {
 		_ = e.Close()
@@ -132,14 +133,6 @@ func (p *process) Stop(int, *bool) error {
 	return nil
 }
 
-// Entered is an error unless somebody who arrived after a moment has entered.
-func (p *process) Entered(after int64, _ *bool) error {
-	if p.lastEntry.Load() <= after {
-		return errors.New("nobody has entered")
-	}
-	return nil
-}
-
 // StepClock sets how far the process's clock is ahead.
 func (p *process) StepClock(ahead time.Duration, _ *bool) error {
 	p.ahead.Store(int64(ahead))
@@ -149,7 +142,7 @@ func (p *process) StepClock(ahead time.Duration, _ *bool) error {
 // clock is the clock from which the store numbers its tickets. It is read while the guard
 // is held.
 func (p *process) clock() time.Time {
-	p.hold(inGuard)
+	p.pass(inGuard)
 	return time.Now().Add(time.Duration(p.ahead.Load()))
 }
 
@@ -189,13 +182,14 @@ type who struct {
 type what int
 
 const (
-	enters   what = iota
-	leaves        // just before it does
-	refuses       // the arrival, or an attempt to open an engine
-	revokes       // the turn of a holder
-	evicts        // somebody is about to evict this ticket
-	confirms      // the engine obeys a pause and admits no token above this one
-	dies          // the process is about to be killed
+	opens what = iota // the process has a new engine
+	enters
+	leaves   // just before it does
+	refuses  // the arrival, or an attempt to open an engine
+	revokes  // the turn of a holder
+	evicts   // somebody is about to evict this ticket
+	confirms // the engine obeys a pause and admits no token above this one
+	dies     // the process is about to be killed
 )
 
 func (r *record) bytes() []byte { return (*[unsafe.Sizeof(*r)]byte)(unsafe.Pointer(r))[:] }
