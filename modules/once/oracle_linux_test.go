@@ -2,7 +2,6 @@ package once_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testonce"
 )
@@ -10,6 +9,5 @@ import (
 // Files are exact, whatever is stopped or killed.
 func TestOracle(t *testing.T) {
 	t.Parallel()
-	c := testonce.Cluster{Line: "once {\nscope none\ntimeout 3s\nmax_response 15000\n}", Stop: time.Second}
-	c.Test(t)
+	testonce.Cluster{Line: "once {\nscope none\ntimeout 3s\nmax_response 15000\n}"}.Test(t)
 }

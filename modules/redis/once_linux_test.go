@@ -68,11 +68,9 @@ func TestOnce(t *testing.T) {
 	startServer(t, redis)
 	client := goredis.NewClient(&goredis.Options{Addr: redis})
 	defer client.Close()
-	c := testonce.Cluster{
+	testonce.Cluster{
 		Options: "storage stand_in " + redis,
 		Line:    "once {\nscope none\ntimeout 5s\nmax_response 15000\nengine redis {\naddress " + redis + "\nttl 3s\n}\n}",
 		Break:   func(length time.Duration) { client.Do(t.Context(), "CLIENT", "PAUSE", length.Milliseconds()+1, "ALL") },
-		Stop:    time.Second,
-	}
-	c.Test(t)
+	}.Test(t)
 }
