@@ -186,7 +186,7 @@ func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 		for what, has := range map[string]func() bool{
 			"Caddy logs the access":  func() bool { return strings.Contains(k.Log.String(), `"txid":"`+txid.String()+`"`) },
 			"Caddy logs PHP's line":  func() bool { return strings.Contains(k.Log.String(), "order placed, txid "+txid.String()) },
-			"PostgreSQL logs a line": func() bool { return strings.Contains(db.Log(), txid.String()+": LOG:") },
+			"PostgreSQL logs a line": func() bool { return strings.Contains(db.Log.String(), txid.String()+": LOG:") },
 		} {
 			wait.Until(t, what, has)
 		}

@@ -24,6 +24,8 @@ import (
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
+
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
 const mark = "ORDERLY_TEST_CADDY"
@@ -95,8 +97,8 @@ func OutputOf(t testing.TB, cmd *exec.Cmd) (stdout, stderr string, code int) {
 // Need skips the test if a program is missing.
 func Need(t testing.TB, program, install string) string {
 	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
+	path := testprocess.Find(program)
+	if path == "" {
 		t.Skipf("%s is missing; install it with: %s", program, install)
 	}
 	return path

@@ -41,20 +41,9 @@ func ServePHP(t testing.TB, scripts map[string]string, pool ...string) (root, so
 }
 
 // NeedPHP skips the test if the PHP process manager or one of its extensions is missing.
-// Debian has the manager under its version.
 func NeedPHP(t testing.TB, extensions ...string) (program string) {
 	t.Helper()
-	for _, dir := range []string{"/usr/bin", "/usr/sbin", "/usr/local/sbin"} {
-		found, _ := filepath.Glob(dir + "/php-fpm*")
-		for _, file := range found {
-			if _, err := exec.LookPath(file); err == nil {
-				program = file
-			}
-		}
-	}
-	if program == "" {
-		t.Skip("php-fpm is missing; install it with: apt-get install php-fpm")
-	}
+	program = Need(t, "php-fpm", "apt-get install php-fpm")
 	NeedExtensions(t, program, extensions...)
 	return program
 }

@@ -3,14 +3,13 @@
 package testpostgres
 
 import (
-	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +20,8 @@ import (
 
 // Server is a PostgreSQL server of a test, or a pooler in front of one.
 type Server struct {
+	*testprocess.Process // the one that runs, or has run last
+
 	Addr string // host and port
 	Data string // its directory
 
@@ -28,7 +29,6 @@ type Server struct {
 	programs string
 	as       *syscall.SysProcAttr
 	command  []string
-	process  *testprocess.Process // the one that runs, or has run last
 }
 
 // Start makes a database cluster and runs its server, with settings such as fsync=off. Its
@@ -69,25 +69,17 @@ func (s *Server) Standby(dir string) *Server {
 // StartPooler runs pgbouncer in transaction mode in front of the server at an address.
 func StartPooler(t testing.TB, addr string) *Server {
 	t.Helper()
-	program, err := exec.LookPath("pgbouncer")
-	if err != nil {
-		program = "/usr/sbin/pgbouncer"
-	}
 	dir := Dir(t)
 	p := newServer(t, dir)
 	file := filepath.Join(dir, "pgbouncer.ini")
-	host, port, _ := net.SplitHostPort(addr)
-	listenHost, listenPort, _ := net.SplitHostPort(p.Addr)
-	text := fmt.Sprintf("[databases]\norderly = user=orderly host=%s port=%s\n[pgbouncer]\nlisten_addr=%s\nlisten_port=%s\nunix_socket_dir=\n"+
-		"auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", host, port, listenHost, listenPort)
+	server, own := netip.MustParseAddrPort(addr), netip.MustParseAddrPort(p.Addr)
+	text := fmt.Sprintf("[databases]\norderly = user=orderly host=%s port=%d\n[pgbouncer]\nlisten_addr=%s\nlisten_port=%d\nunix_socket_dir=\n"+
+		"auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", server.Addr(), server.Port(), own.Addr(), own.Port())
 	check(t, os.WriteFile(file, []byte(text), 0o644))
-	p.command = []string{program, file}
+	p.command = []string{testprocess.Find("pgbouncer"), file}
 	p.Run()
 	return p
 }
-
-// Log is what the server has said.
-func (s *Server) Log() string { return s.process.Log.String() }
 
 // URL is that of the server's database.
 func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderly?sslmode=disable" }
@@ -98,11 +90,10 @@ func (s *Server) Run() {
 	cmd := exec.Command(s.command[0], s.command[1:]...)
 	attr := *s.as
 	cmd.SysProcAttr, cmd.Dir = &attr, "/"
-	s.process = testprocess.Start(s.t, cmd)
+	s.Process = testprocess.Start(s.t, cmd)
 	s.t.Cleanup(s.Kill) // a signal that it can handle: otherwise, its shared memory would stay
-	host, port, _ := net.SplitHostPort(s.Addr)
 	wait.Eventually(s.t, "the server answers", func() error {
-		return exec.Command(filepath.Join(s.programs, "pg_isready"), "--host", host, "--port", port, "--username", "orderly", "--quiet").Run()
+		return exec.Command(filepath.Join(s.programs, "pg_isready"), "--dbname", s.URL(), "--quiet").Run()
 	})
 }
 
@@ -113,24 +104,8 @@ func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
 func (s *Server) Stop() { s.end(syscall.SIGINT) }
 
 func (s *Server) end(sig syscall.Signal) {
-	s.freeze(syscall.SIGCONT)
-	s.process.End(sig)
-}
-
-// Freeze stops all processes of the server, until Thaw.
-func (s *Server) Freeze() { s.freeze(syscall.SIGSTOP) }
-
-// Thaw lets a frozen server continue.
-func (s *Server) Thaw() { s.freeze(syscall.SIGCONT) }
-
-func (s *Server) freeze(sig syscall.Signal) {
-	pid := s.process.PID
-	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	for _, child := range append(strings.Fields(string(children)), strconv.Itoa(pid)) {
-		if n, err := strconv.Atoi(child); err == nil {
-			_ = syscall.Kill(n, sig) // a child may have ended
-		}
-	}
+	s.Thaw()
+	s.End(sig)
 }
 
 // Query is what SQL gives, without headings.
@@ -143,9 +118,8 @@ func (s *Server) Query(database, sql string) string {
 
 // TryQuery is like [Server.Query], for SQL that may fail.
 func (s *Server) TryQuery(database, sql string) (string, error) {
-	host, port, _ := net.SplitHostPort(s.Addr)
-	cmd := exec.Command(filepath.Join(s.programs, "psql"), "--host", host, "--port", port, "--username", "orderly", "--no-psqlrc",
-		"--tuples-only", "--no-align", "--quiet", "--set", "ON_ERROR_STOP=1", "--dbname", database, "--command", sql)
+	cmd := exec.Command(filepath.Join(s.programs, "psql"), "--no-psqlrc", "--tuples-only", "--no-align", "--quiet",
+		"--set", "ON_ERROR_STOP=1", "--command", sql, "postgres://orderly@"+s.Addr+"/"+database)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("psql: %w: %s", err, out)
@@ -176,10 +150,10 @@ func unprivileged(t testing.TB) *syscall.SysProcAttr {
 	}
 	account, err := user.Lookup("postgres")
 	check(t, err)
-	uid, errUser := strconv.ParseUint(account.Uid, 10, 32)
-	gid, errGroup := strconv.ParseUint(account.Gid, 10, 32)
-	check(t, errors.Join(errUser, errGroup))
-	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
+	as := new(syscall.Credential)
+	_, err = fmt.Sscan(account.Uid+" "+account.Gid, &as.Uid, &as.Gid)
+	check(t, err)
+	return &syscall.SysProcAttr{Credential: as}
 }
 
 // Dir makes a directory of the test that the server's user may write to.

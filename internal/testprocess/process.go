@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,6 +23,20 @@ type Process struct {
 
 	t   testing.TB
 	cmd *exec.Cmd
+}
+
+// Find looks for a program, also where Debian has those of administrators, some with their versions in their
+// names. It returns "" if the program is missing.
+func Find(program string) string {
+	if path, err := exec.LookPath(program); err == nil {
+		return path
+	}
+	for _, pattern := range []string{"/usr/sbin/" + program, "/usr/sbin/" + program + "[0-9]*"} {
+		if found, _ := filepath.Glob(pattern); len(found) > 0 {
+			return found[len(found)-1]
+		}
+	}
+	return ""
 }
 
 // Start runs a command until the end of the test. If the system supports it, the command ends even if

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -51,12 +50,6 @@ func (s *server) Run() {
 	s.Process = testprocess.Start(s.t, exec.Command("redis-server", s.args...))
 	wait.Eventually(s.t, "the server answers", func() error { return s.try("DBSIZE").Err() })
 }
-
-// Freeze stops the process.
-func (s *server) Freeze() { s.Signal(syscall.SIGSTOP) }
-
-// Thaw lets it go on.
-func (s *server) Thaw() { s.Signal(syscall.SIGCONT) }
 
 // Address is where clients connect to.
 func (s *server) Address() string { return s.address }

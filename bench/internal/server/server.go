@@ -85,20 +85,14 @@ func Start(b *testing.B, c Config, parent string) *Server {
 	return s
 }
 
-// Find looks for a program, also where Debian has those of the administrator. Debian
-// names php-fpm after its version.
+// Find looks for a program, and skips the benchmark if the program is missing.
 func Find(b *testing.B, program string) string {
 	b.Helper()
-	if path, err := exec.LookPath(program); err == nil {
-		return path
+	path := testprocess.Find(program)
+	if path == "" {
+		b.Skip(program, "is missing")
 	}
-	for _, pattern := range []string{"/usr/sbin/" + program, "/usr/sbin/" + program + "[0-9]*"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[len(found)-1]
-		}
-	}
-	b.Skip(program, "is missing")
-	return ""
+	return path
 }
 
 // configure writes the configuration, and returns its path.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +26,6 @@ import (
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	const ttl = 5 * time.Second
-	freeze, thaw := signals(syscall.SIGSTOP), signals(syscall.SIGCONT)
 	members, endpoints := startTrio(t, testetcd.Own)
 	var engines []*serializer.Engine
 	for _, m := range members {
@@ -40,9 +38,9 @@ func TestFaults(t *testing.T) {
 		leads      bool
 		fail, mend func(*testetcd.Server)
 	}{
-		{"follower frozen", false, freeze, thaw},
+		{"follower frozen", false, (*testetcd.Server).Freeze, (*testetcd.Server).Thaw},
 		{"leader killed", true, (*testetcd.Server).Kill, (*testetcd.Server).Run},
-		{"leader frozen", true, freeze, thaw},
+		{"leader frozen", true, (*testetcd.Server).Freeze, (*testetcd.Server).Thaw},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			member := members[awaitLeader(t, members)]
@@ -51,8 +49,8 @@ func TestFaults(t *testing.T) {
 			}
 			clients := testlease.Come(testlease.Queue, 2, engines...)
 			come := func(when string) {
-				before := clients.Len()
-				wait.Until(t, "clients come "+when, func() bool { return clients.Len() > before+20 })
+				before := clients.Turns()
+				wait.Until(t, "clients come "+when, func() bool { return clients.Turns() > before+20 })
 			}
 			come("at first")
 			c.fail(member)
@@ -60,8 +58,9 @@ func TestFaults(t *testing.T) {
 			come("without the member")
 			c.mend(member)
 			come("with the member again")
-			refused, longest := clients.End(), slices.Max(clients.Gaps())
-			t.Logf("%d turns, %d refused; the longest time without one: %.2f s", clients.Len(), len(refused), longest.Seconds())
+			clients.End()
+			refused, longest := clients.Refused, slices.Max(clients.Gaps)
+			t.Logf("%d turns, %d refused; the longest time without one: %.2f s", clients.Turns(), len(refused), longest.Seconds())
 			if longest > ttl+2*time.Second {
 				t.Errorf("nobody entered for %s", longest)
 			}
@@ -70,10 +69,6 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
-}
-
-func signals(signal syscall.Signal) func(*testetcd.Server) {
-	return func(m *testetcd.Server) { m.Signal(signal) }
 }
 
 // awaitLeader waits until exactly one member leads, and returns its index.

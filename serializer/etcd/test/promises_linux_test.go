@@ -47,8 +47,6 @@ func startServer(t testing.TB, flags ...string) server {
 }
 
 func (s server) Address() string { return strings.TrimPrefix(s.URL, "http://") }
-func (s server) Freeze()         { s.Signal(syscall.SIGSTOP) }
-func (s server) Thaw()           { s.Signal(syscall.SIGCONT) }
 
 func (s server) Run() {
 	s.Server.Run()
@@ -232,10 +230,10 @@ func (c *tested) faults() map[string]func() {
 		},
 		"a member frozen": func() {
 			m := someone()
-			m.Signal(syscall.SIGSTOP)
+			m.Freeze()
 			time.Sleep(c.ttl + time.Second)
 			before := c.leases()
-			m.Signal(syscall.SIGCONT)
+			m.Thaw()
 			c.endedLeases = c.endedLeases || wait.Poll(c.ttl/2, func() bool { return !maps.Equal(c.leases(), before) })
 		},
 		"a process led to an empty cluster": func() {

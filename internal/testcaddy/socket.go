@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
@@ -14,6 +16,9 @@ import (
 // the old configuration remains for a moment, and takes connections down with it.
 func AwaitOneListener(t testing.TB, addr string) {
 	t.Helper()
+	if runtime.GOOS != "linux" {
+		time.Sleep(200 * time.Millisecond) // it does not list its sockets in files
+	}
 	// A line has the number, the local address, the remote one, and the state: 0A listens.
 	listener := regexp.MustCompile(fmt.Sprintf(`:%04X [0-9A-F:]+ 0A `, netip.MustParseAddrPort(addr).Port()))
 	wait.Until(t, "one socket listens at "+addr, func() bool {
