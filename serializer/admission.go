@@ -95,34 +95,36 @@ func (q *ticketQueue) withdraw() {
 	q.inside, q.readers, q.room = 0, 0, 0
 }
 
-// setLimit changes the Limit of the local tickets that are exclusive. It never makes it larger
-// while there are remote tickets: their processes count by the limit that they have seen. Nobody
-// is sent out; the caller admits those who may enter now.
-func (q *ticketQueue) setLimit(limit int) {
-	for t := range q.all() {
-		if !t.Local() || t.Rule.Shared {
-			continue
-		}
-		if q.hasRemote() {
-			t.Rule.Limit = min(limit, t.Rule.Capacity())
-		} else {
-			t.Rule.Limit = limit
-		}
-	}
-	q.room = 0
-	for t := q.first; t != q.border; t = t.next {
-		q.room = narrower(q.room, t.Rule.Capacity())
-	}
-}
-
-// widen finds the narrowest capacity again if a ticket of that capacity has left. Mostly,
-// the first one has the same.
-func (q *ticketQueue) widen(left int) {
-	if left != q.room {
+// setLimit changes the Limit of some exclusive tickets, if all in the queue are local: other
+// processes count by the limit that they have seen. Nobody is sent out; the caller admits those
+// who may enter now.
+func (q *ticketQueue) setLimit(limit int, of func(Requester) bool) {
+	if q.hasRemote() {
 		return
 	}
+	for t := range q.all() {
+		if !t.Rule.Shared && of(t.requester) {
+			t.Rule.Limit, q.relimited = limit, true
+		}
+	}
+	q.measure(0)
+}
+
+// takeLimitsBack gives the tickets the Limit that other processes have seen, since one has come.
+func (q *ticketQueue) takeLimitsBack() {
+	for t := range q.all() {
+		if t.Local() {
+			t.Rule.Limit = t.seenLimit
+		}
+	}
+	q.relimited = false
+	q.measure(0)
+}
+
+// measure finds the narrowest capacity again. It need not look for any narrower than least.
+func (q *ticketQueue) measure(least int) {
 	q.room = 0
-	for t := q.first; t != q.border && q.room != left; t = t.next {
+	for t := q.first; t != q.border && (q.room == 0 || q.room != least); t = t.next {
 		q.room = narrower(q.room, t.Rule.Capacity())
 	}
 }

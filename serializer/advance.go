@@ -105,15 +105,15 @@ func (e *Engine) admitLocked(q *ticketQueue) (granted *Ticket) {
 	return granted
 }
 
-// SetLimit changes the Limit of the exclusive tickets that this process has in a queue, because
-// its program lets more or fewer in from now on. Nobody is sent out. A larger limit has no effect
-// on these tickets while other processes have some in the queue, and with a store of leases no
-// limit has.
-func (e *Engine) SetLimit(queue string, limit int) {
+// SetLimit changes the Limit of the exclusive tickets in a queue that are for requesters of a kind,
+// because its program lets more or fewer in from now on. Nobody is sent out. The change lasts for
+// as long as the queue has only tickets of this process: others count by the limit that they have
+// seen. So with a store of leases it has no effect.
+func (e *Engine) SetLimit(queue string, limit int, of func(Requester) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if q := e.queues[queue]; q != nil && e.lease == nil {
-		q.setLimit(limit)
+		q.setLimit(limit, of)
 		e.advanceLocked(q)
 	}
 }

@@ -20,6 +20,7 @@ type ticketQueue struct {
 	bounded     int // with a mostWaiting
 	least       int // at most the smallest mostWaiting, while there is one
 	paused      bool
+	relimited   bool // some have another Limit than other processes would see
 
 	// Before the border.
 	inside      int
@@ -64,6 +65,9 @@ func (q *ticketQueue) all() iter.Seq[*Ticket] {
 // is local, they only seemed to be the first, and the border goes back to the start.
 // Otherwise, nobody is sent out, and the ticket counts as inside.
 func (q *ticketQueue) insert(t *Ticket) {
+	if q.relimited && !t.Local() {
+		q.takeLimitsBack()
+	}
 	var behind *Ticket
 	for at := q.last; at != nil && t.before(at); at = at.prev {
 		behind = at
@@ -123,7 +127,9 @@ func (q *ticketQueue) remove(t *Ticket) {
 	t.prev, t.next = nil, nil
 	if t.admitted {
 		q.countInside(t, -1)
-		q.widen(t.Rule.Capacity())
+		if left := t.Rule.Capacity(); left > 0 && left == q.room { // mostly, the first one has the same
+			q.measure(left)
+		}
 	}
 }
 

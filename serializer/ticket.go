@@ -51,6 +51,7 @@ type waiter struct {
 	delivered bool          // the caller has its turn
 	lost      bool          // the store has lost the ticket while its holder is inside
 	noWait    bool          // Arrival.NoWait
+	seenLimit int           // of its Rule, as other processes see it
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
@@ -93,7 +94,7 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 	t := &both.Ticket
 	t.waiter = &both.waiter
 	t.Queue, t.Client, t.Rule = a.Queue, a.Client, a.Rule
-	t.engine, t.revoke, t.requester, t.noWait = e, a.Revoke, a.Requester, a.NoWait
+	t.engine, t.revoke, t.requester, t.noWait, t.seenLimit = e, a.Revoke, a.Requester, a.NoWait, a.Rule.Limit
 	if a.DropOldest {
 		t.mostWaiting = a.MaxWaiting
 	} else {

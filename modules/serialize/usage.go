@@ -64,21 +64,27 @@ func oldest(now time.Time) map[string]ages {
 	for _, e := range engines.All() {
 		for _, state := range e.Known(func(string) bool { return true }) {
 			for _, t := range state.Tickets {
-				r, ok := t.Requester.(interface{ Prefix() string })
-				if !ok {
-					continue
-				}
-				of, age := all[r.Prefix()], now.Sub(t.Since)
+				prefix := prefixOf(t.Requester)
+				of, age := all[prefix], now.Sub(t.Since)
 				if t.State == serializer.StateInside {
 					of.inside = max(of.inside, age)
 				} else {
 					of.waiting = max(of.waiting, age)
 				}
-				all[r.Prefix()] = of
+				all[prefix] = of
 			}
 		}
 	}
 	return all
+}
+
+// prefixOf is the prefix, as configured, of a request or a browser. It is empty for callers of
+// other kinds, whose queues have no prefix.
+func prefixOf(r serializer.Requester) string {
+	if of, ok := r.(interface{ Prefix() string }); ok {
+		return of.Prefix()
+	}
+	return ""
 }
 
 // paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.

@@ -18,6 +18,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Visit makes a browser's turn a visit: all its requests to the queue pass by one turn, until it
@@ -72,8 +73,9 @@ func (s *Handler) passConcurrency() {
 	if s.line.Visits == nil || concurrency == 0 || concurrency == s.Concurrency {
 		return
 	}
+	mine := func(r serializer.Requester) bool { return prefixOf(r) == s.Prefix } // others may have a name that this prefix can make
 	for _, state := range s.engine.Known(s.prefix.CanBe) {
-		s.engine.SetLimit(state.Prefix, concurrency)
+		s.engine.SetLimit(state.Prefix, concurrency, mine)
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 func (a answer) want(s *shop, word string) answer {
@@ -117,9 +118,15 @@ func TestReloadKeepsVisits(t *testing.T) {
 }
 
 // A reload that changes concurrency reaches the visits and the browsers in line: the next one
-// enters at once, or when as few are inside.
+// enters at once, or when as few are inside. Bug: it let in all who waited in queues of other lines,
+// and of once, that have a name which the prefix could make.
 func TestReloadChangesPlaces(t *testing.T) {
 	s := newShop(t, 1, time.Hour)
+	s.change = func(h *Handler) { h.Prefix = "{http.vars.none}" + t.Name() }
+	s.load(1)
+	for range 2 {
+		s.current.Load().engine.Join(serializer.Arrival{Queue: "other" + t.Name()}, func(serializer.Turn, error) {})
+	}
 	ctx := t.Context()
 	browsers := []*browser{s.newBrowser(), s.newBrowser(), s.newBrowser(), s.newBrowser()}
 	for _, b := range browsers {
@@ -139,6 +146,9 @@ func TestReloadChangesPlaces(t *testing.T) {
 	browsers[1].does(ctx, "POST", "/?"+leaveField+"=1").want(s, "200")
 	browsers[3].enters(ctx, "/").want(s, "200")
 	s.inside(2)
+	if inside, _ := s.current.Load().engine.Count("other" + t.Name()); inside != 1 {
+		t.Errorf("%d inside the queue of another line", inside)
+	}
 }
 
 // A program that accepts JSON alone keeps its place by the cookie, sees it shrink, and has a visit.
