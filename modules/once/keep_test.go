@@ -107,6 +107,30 @@ func TestBodyOutlivesClient(t *testing.T) {
 	})
 }
 
+// Bug: FastCGI broke off after an upstream had the request, and an error route behind once, which JSON can
+// have, freed the key.
+func TestErrorRouteBehind(t *testing.T) {
+	inner := &Handler{Key: "{http.vars.none}", Required: true}
+	open(t, inner, engines.Memory{})
+	for name, answers := range map[string]caddyhttp.HandlerFunc{
+		"with an error":   func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(401, errors.New("log in")) },
+		"with an answer":  func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(429); return nil },
+		"after a refusal": func(w http.ResponseWriter, r *http.Request) error { return inner.ServeHTTP(w, r, nil) },
+	} {
+		h, effects := new(Handler), 0
+		open(t, h, engines.Memory{})
+		next := func(w http.ResponseWriter, r *http.Request) error {
+			effects++
+			r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.reverse_proxy.upstream.address", "php")
+			return answers(w, r)
+		}
+		_, _ = send(t.Context(), h, "k", http.NoBody, next)
+		if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != http.StatusConflict || err != nil || effects != 1 {
+			t.Errorf("%s: then %d, %v; %d effects", name, w.Code, err, effects)
+		}
+	}
+}
+
 // slow is storage that takes a second to store a record.
 type slow struct{ certmagic.Storage }
 

@@ -29,7 +29,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) state {
 	switch failure := p.context.Failure(); {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
 		return unknown
-	case errors.Is(failure, turncontext.ErrRefused):
+	case errors.Is(failure, turncontext.ErrRefused) && !p.isOpen():
 		return p.freeIfUnsent()
 	case err != nil || failure != nil:
 		return p.judgeError(cmp.Or(err, failure))
@@ -39,7 +39,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) state {
 		answer.Status >= 500 && p.handler.FreeErrors
 	// A proxy, or an error route among the next handlers, may have written the status in place of an
 	// answer that did not come. 499 comes from no upstream.
-	replaced := answer.Status == requestbody.StatusClientClosed || p.sent.isOpen() && (frees || answer.Status >= http.StatusBadGateway)
+	replaced := answer.Status == requestbody.StatusClientClosed || p.isOpen() && (frees || answer.Status >= http.StatusBadGateway)
 	switch {
 	case answer.Broken || replaced:
 		return unknown
@@ -60,10 +60,17 @@ func (p *passage) judgeError(err error) state {
 	case dialed || p.sent.isHandshake(err),
 		isFailure && failure.StatusCode == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available"):
 		return p.freeIfUnsent()
-	case isFailure && slices.Contains(freeing, failure.StatusCode):
+	case isFailure && slices.Contains(freeing, failure.StatusCode) && !p.isOpen():
 		return free
 	}
 	return unknown
+}
+
+// isOpen reports whether an upstream may have the request and has not answered. Attempts that are not
+// net/http's, such as FastCGI's, show only that a proxy has chosen an upstream.
+func (p *passage) isOpen() bool {
+	_, chosen := p.repl.Get("http.reverse_proxy.upstream.address")
+	return p.sent.isOpen() || chosen && p.sent.before.Load() == nil && p.latency() == nil
 }
 
 // mayHaveActed reports whether an upstream may have got the request, by what is known of attempts or
