@@ -102,7 +102,7 @@ func addRequest(t *serializer.TicketState) {
 		return
 	}
 	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
-		t.Requests, t.LastRequest = browser.Visited()
+		t.Requests, t.LastRequest, t.HeldUntil = browser.Visited()
 	}
 	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
 		t.Revoked = p.context.Revoked().Time

@@ -1,6 +1,7 @@
 package waitingpage
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,21 +20,19 @@ import (
 // A browser that has not sent its cookie back costs nothing: its turn does not wait at all.
 type absences struct {
 	mu    sync.Mutex
-	costs map[absent]*absence // where some is used up
-	long  map[string]int      // how many turns of a queue have the larger allowance now
+	costs map[absent]absence // where some is used up
+	long  map[string]int     // how many turns of a queue have the larger allowance now
 }
 
 // absent is a queue, or a client in it.
 type absent struct{ queue, client string }
 
-// absentOf are the queue, and the client in it, if its address is known.
-func absentOf(queue, client string) []absent {
-	return slices.Compact([]absent{{queue, ""}, {queue, client}})
-}
+// both are the queue, and the client in it, if its address is known.
+func (of absent) both() []absent { return slices.Compact([]absent{{queue: of.queue}, of}) }
 
 type absence struct {
 	used   float64 // of the allowance, from 0 to 1
-	forget *time.Timer
+	latest time.Time
 }
 
 const (
@@ -50,18 +49,24 @@ func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
 	return came.Add(min(max(left/2, leastAbsence, expected.Sub(came)), max(left, leastAbsence)))
 }
 
+func (t *Ticket) absences() *absences { return &t.places().absences }
+
+func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Described.ClientIP} }
+
 // left is what the turns of a client may still cost a queue, of an allowance.
-func (a *absences) left(queue, client string, allowed time.Duration) time.Duration {
+func (a *absences) left(of absent, allowed time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	most := 0.0
-	for _, of := range absentOf(queue, client) {
-		if used := a.costs[of]; used != nil {
-			most = max(most, used.used)
+	for _, of := range of.both() {
+		if cost := a.costs[of]; !cost.isOld() {
+			most = max(most, cost.used)
 		}
 	}
 	return time.Duration(float64(allowed) * (1 - most))
 }
+
+func (a absence) isOld() bool { return time.Since(a.latest) >= absencesKept }
 
 // lend gives the larger allowance to a turn, unless a tenth of the places of the queue have it
 // already. A single place never gets it. The turn gives it back by giveBack.
@@ -87,36 +92,24 @@ func (a *absences) giveBack(queue string) {
 }
 
 // add notes that a client has not claimed a turn, which waited for a part of its allowance.
-func (a *absences) add(queue, client string, part float64) {
+func (a *absences) add(of absent, part float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, of := range absentOf(queue, client) {
-		used := a.costs[of]
-		if used == nil {
-			used = &absence{forget: time.AfterFunc(absencesKept, func() {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				delete(a.costs, of)
-			})}
-			if a.costs == nil {
-				a.costs = make(map[absent]*absence)
-			}
-			a.costs[of] = used
-		}
-		used.used = min(used.used+part, 1)
-		used.forget.Reset(absencesKept)
+	maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return cost.isOld() })
+	if a.costs == nil {
+		a.costs = make(map[absent]absence)
+	}
+	for _, of := range of.both() {
+		a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
 	}
 }
 
 // end notes that a client has claimed a turn, or came for one that had just been given up:
 // it waited too short for the client's network.
-func (a *absences) end(queue, client string) {
+func (a *absences) end(of absent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, of := range absentOf(queue, client) {
-		if used := a.costs[of]; used != nil {
-			used.forget.Stop()
-			delete(a.costs, of)
-		}
+	for _, of := range of.both() {
+		delete(a.costs, of)
 	}
 }

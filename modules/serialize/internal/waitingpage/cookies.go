@@ -154,7 +154,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 		}
 		if t != nil {
 			t.proven.Store(true)
-			if visited, _ := t.Visited(); k.ticket == nil || visited > 0 {
+			if visited, _, _ := t.Visited(); k.ticket == nil || visited > 0 {
 				k.ticket = t
 			}
 		}

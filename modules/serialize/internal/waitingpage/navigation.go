@@ -133,14 +133,15 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*eng
 		}
 		t.open(w, r, patience)
 		turn, err = t.claim(n)
-		err = t.verdict(err)
 		t.depart()
 	case errors.Is(err, errWaiting) && patience == forEver:
 		restart := turncontext.StopTimeouts(w, r)
 		t.await(r.Context(), forEver)
 		restart()
 		turn, err = t.claim(n)
-		err = t.verdict(err)
+	}
+	if errors.Is(err, errNone) {
+		err = t.verdict()
 	}
 	b.endCookies(w, r)
 	switch {

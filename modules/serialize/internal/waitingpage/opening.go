@@ -215,6 +215,9 @@ func (o *Opening) nextLookLocked() time.Duration {
 
 // forget takes a ticket out of its list, unless it has been drawn.
 func (o *Opening) forget(t *Ticket) {
+	if o == nil {
+		return
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := o.lists[t.about.Queue]
@@ -294,16 +297,6 @@ func (t *Ticket) leaveList() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state == registered {
-		t.leaveListLocked()
+		t.endLocked(errAway)
 	}
-}
-
-// leaveListLocked ends a ticket that is registered. Its browser can register again.
-func (t *Ticket) leaveListLocked() {
-	t.state, t.err = over, errNone
-	t.book.remove(t)
-	go func() { // without the lock
-		t.opening.forget(t)
-		t.engine.Release()
-	}()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -39,17 +40,16 @@ type Ticket struct {
 	state   state
 	due     time.Time     // when it was asked to come before the opening
 	here    int           // how many requests of the browser are under way; none is absent then
-	seen    time.Time     // when the last one that counts has ended, or the ticket
+	seen    time.Time     // when the last one that counts has ended, or the ticket; of a visit, also when one has come
 	gap     time.Duration // between the last two
 	told    bool          // a request has ended since the turn was offered: later ones do not count
-	timer   *time.Timer   // nil once the turn was claimed
+	timer   *time.Timer   // nil once the turn was claimed for one request, or a visit is over
 	wait    serializer.Wait
-	turn    serializer.Turn // from offered on
+	turn    serializer.Turn // from offered on, until the ticket leaves it
 	came    time.Time       // when it was offered
 	left    time.Duration   // at that time, of what absent browsers may cost the queue
-	allowed time.Duration   // of it, in all; that of visits only while it is offered
+	allowed time.Duration   // in all; that of visits only while it is offered
 	err     error           // why the ticket is over, or is about to be; else nil
-	refusal error           // err, also when the browser has learned it
 	visit   *visit          // from visiting on
 }
 
@@ -109,7 +109,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 	early, err := n.Opening.register(t, n)
 	switch {
 	case err != nil:
-		t.state, t.err, t.refusal = over, err, err
+		t.state, t.err = over, err
 		close(t.decision) // for other requests of the browser
 		b.remove(t)
 		engine.Release()
@@ -175,7 +175,7 @@ func (t *Ticket) departLocked() {
 
 // countsLocked reports whether a request prolongs anything. An offered turn waits no longer
 // for a browser that asks for its place again and again.
-func (t *Ticket) countsLocked() bool { return t.state <= waiting || t.state == offered && !t.told }
+func (t *Ticket) countsLocked() bool { return t.state != over && (t.state != offered || !t.told) }
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
@@ -195,21 +195,19 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		return nil, errWaiting
 	case offered:
 		t.endOfferLocked()
-		t.timer.Stop()
-		t.timer = nil // it would keep the request that has the turn, and takes memory for as long as a visit
-		t.places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+		t.absences().end(t.absent())
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.line.Report.Waited(&t.about, nil)
-		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
-		n.About.Late = t.about.Since.Sub(t.came)
-		if n.Line.Visits != nil && t.proven.Load() {
-			n.Part = t.beginLocked(n)
+		t.about.Late = t.about.Since.Sub(t.came)
+		n.About.Waited, n.About.Since, n.About.Late = t.about.Waited, t.about.Since, t.about.Late
+		if n.Line.Visits == nil || !t.proven.Load() {
+			t.err = errNone // for other tabs
+			t.forgetLocked()
+			t.turn.SetCaller(n.Requester, n.Revoke)
 			return t.turn, nil
 		}
-		t.state, t.err = over, errNone
-		t.turn.SetCaller(n.Requester, n.Revoke)
-		t.book.remove(t)
-		return t.turn, nil
+		t.beginLocked()
+		fallthrough
 	case visiting:
 		if n.Part = t.partLocked(n.Line.Visits, n.Revoke); n.Part == nil {
 			return nil, errNone
@@ -222,42 +220,38 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 }
 
 // learnLocked is what a request learns of a ticket that is over. The browser shows only the
-// answers of navigations, so only these use the refusal up.
+// answers of navigations, so only these use the refusal up: other tabs begin anew.
 func (t *Ticket) learnLocked(n *Navigation) error {
-	err, away := t.err, errors.Is(t.err, errAway)
-	if away && t.turn != nil && time.Since(t.came) < proofTime {
-		t.places().absences.end(t.about.Queue, t.about.Described.ClientIP)
+	away := errors.Is(t.err, errAway)
+	if away && time.Since(t.came) < proofTime {
+		t.absences().end(t.absent())
 	}
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
-	switch {
-	case t.visit != nil:
-		err = errNone
-	case away || errors.Is(err, errNone):
-	case serializer.ReasonOf(err) == serializer.ReasonGone:
-		err = errNone // it has hung up, and begins anew
-	case !n.shown:
-		return err
+	anew := t.visit != nil || !away && serializer.ReasonOf(t.err) == serializer.ReasonGone // as one that has hung up
+	if away || anew || n.shown {
+		t.book.remove(t)
 	}
-	t.book.remove(t)
-	t.err = errNone // for other tabs
-	return err
+	if anew {
+		return errNone
+	}
+	return t.err
 }
 
-// verdict is what a request gets that has waited, if another one of the browser knows the
-// outcome already.
-func (t *Ticket) verdict(err error) error {
-	if !errors.Is(err, errNone) {
-		return err
-	}
+// verdict is what a request gets that has waited, if others of its browser have had the turn, or know
+// the outcome already.
+func (t *Ticket) verdict() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return cmp.Or(t.refusal, visitEnded(t.about.Queue))
+	if t.err == nil || errors.Is(t.err, errNone) {
+		return visitEnded(t.about.Queue)
+	}
+	return t.err
 }
 
 // endOfferLocked notes that the turn waits for its browser no longer.
 func (t *Ticket) endOfferLocked() {
 	if t.allowed == visitAllowance {
-		t.places().absences.giveBack(t.about.Queue)
+		t.absences().giveBack(t.about.Queue)
 		t.allowed = allowance
 	}
 }
@@ -276,6 +270,8 @@ func (t *Ticket) hold() time.Duration { return max(t.line.Page.hold, leastHold) 
 func (t *Ticket) deadlineLocked() time.Time {
 	proven := t.proven.Load()
 	switch {
+	case t.state == visiting:
+		return t.visit.end(t.seen)
 	case t.state == offered && !proven:
 		return t.came
 	case t.state == offered:
@@ -293,17 +289,17 @@ func (t *Ticket) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
-	case t.here > 0, t.state == visiting: // depart sets the timer
+	case t.here > 0: // depart sets the timer
 	case time.Now().Before(t.deadlineLocked()):
 		t.scheduleLocked()
-	case t.state == registered:
-		t.leaveListLocked()
 	case t.state == waiting:
 		t.wait.GiveUp(errAway)
-	case t.state == offered:
-		t.endLocked(errAway)
-	default:
+	case t.state == visiting:
+		t.closeLocked()
+	case t.state == over:
 		t.book.remove(t)
+	default:
+		t.endLocked(errAway)
 	}
 }
 
@@ -313,12 +309,11 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	defer t.mu.Unlock()
 	t.turn = turn
 	if turn != nil {
-		absences := &t.places().absences
 		t.allowed = allowance
-		if t.line.Visits != nil && t.proven.Load() && absences.lend(t.about.Queue, t.line.Capacity) {
+		if t.line.Visits != nil && t.proven.Load() && t.absences().lend(t.about.Queue, t.line.Capacity) {
 			t.allowed = visitAllowance
 		}
-		t.state, t.came, t.left = offered, time.Now(), absences.left(t.about.Queue, t.about.Described.ClientIP, t.allowed)
+		t.state, t.came, t.left = offered, time.Now(), t.absences().left(t.absent(), t.allowed)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -327,33 +322,65 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	close(t.decision)
 }
 
-// revoke takes the turn back that no request has claimed.
+// revoke takes the turn back, from all requests that have it.
 func (t *Ticket) revoke(cause error) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	var cancelled []*Part
 	if t.err == nil {
-		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Err: cause}
-		if t.state == offered { // else decided ends it
+		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Token: t.about.Token, Err: cause}
+		switch t.state { // with any other one, decided ends it
+		case offered:
 			t.endLocked(t.err)
+		case visiting, over:
+			cancelled = slices.Clone(t.visit.parts)
+			t.closeLocked()
 		}
+	}
+	t.mu.Unlock()
+	for _, p := range cancelled {
+		p.revoke(cause)
 	}
 }
 
-// endLocked ends a ticket that nobody has claimed.
+// endLocked ends a ticket that nobody has claimed. Its browser may come, and learn why.
 func (t *Ticket) endLocked(why error) {
+	if t.state > registered {
+		t.reportEndLocked(why)
+	} else {
+		close(t.decision)
+	}
+	t.endOfferLocked()
+	t.state, t.err, t.seen = over, why, time.Now()
+	t.scheduleLocked()
+	t.releaseLocked()
+}
+
+func (t *Ticket) reportEndLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.line.Report.Absent(t.came)
 		if t.state == offered && t.proven.Load() {
-			part := time.Since(t.came).Seconds() / t.allowed.Seconds()
-			t.places().absences.add(t.about.Queue, t.about.Described.ClientIP, part)
+			t.absences().add(t.absent(), time.Since(t.came).Seconds()/t.allowed.Seconds())
 		}
 	}
-	t.endOfferLocked()
-	t.state, t.err, t.refusal, t.seen = over, why, why, time.Now()
-	t.scheduleLocked()
 	t.line.Report.Waited(&t.about, why)
+}
+
+// forgetLocked ends a ticket that nobody finds any more.
+func (t *Ticket) forgetLocked() {
+	t.state = over
+	t.book.remove(t)
+	if t.timer != nil {
+		t.timer.Stop()
+		t.timer = nil // it would keep what the ticket has
+	}
+}
+
+// releaseLocked gives back what the ticket has. The locks of others come first.
+func (t *Ticket) releaseLocked() {
 	turn := t.turn
-	go func() { // without the lock
+	t.turn = nil
+	go func() {
+		t.opening.forget(t)
 		if turn != nil {
 			turn.Leave()
 		}

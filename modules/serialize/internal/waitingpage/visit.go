@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
@@ -19,19 +18,16 @@ type Visits struct {
 	Longest time.Duration // of a visit; 0 is no limit
 }
 
-// visit is a ticket's turn that has become a visit: all requests of its browser pass by it.
-// While none is under way, the ticket is inside without a caller, by [serializer.Turn.LeaveAt].
-// So a visit needs no timer of its own.
+// visit is a ticket's turn that has become a visit: all requests of its browser pass by it. While
+// none is under way, the ticket is inside without one.
 //
 // The lock of the ticket guards it.
 type visit struct {
-	Visits      // of the line to which the latest request came
-	began, last time.Time
-	parts       []*Part       // the requests under way; nil if there are none
-	requests    int           // that there have been
-	stay        time.Duration // in place of Idle, once; 0 is none
-	revoked     error         // why the turn was taken back, or nil
-	left        sync.Once
+	*Visits  // of the line to which the latest request came
+	began    time.Time
+	parts    []*Part       // the requests under way; nil if there are none
+	requests int           // that there have been
+	stay     time.Duration // in place of Idle, once; 0 is none
 }
 
 // Part is a request's part in the visit of its browser, until Leave.
@@ -80,18 +76,11 @@ func (b *Book) Knows(r *http.Request, space, queue string) bool {
 	return len(taken(r)) > 0 && b.find(r, space, queue).id != ""
 }
 
-// beginLocked makes the turn a visit, with a first request that is inside.
-func (t *Ticket) beginLocked(n *Navigation) *Part {
-	now := time.Now()
-	t.state = visiting
+// beginLocked makes the turn a visit.
+func (t *Ticket) beginLocked() {
+	t.state, t.visit = visiting, &visit{began: time.Now()}
 	t.place.Store(nil)
-	t.visit = &visit{began: now}
-	t.turn.SetCaller(t, t.revokeVisit)
-	t.about.Late = t.about.Since.Sub(t.came)
 	t.line.Report.Entered(&t.about)
-	p := t.addLocked(n.Line.Visits, n.Revoke)
-	p.inside = true
-	return p
 }
 
 func (t *Ticket) part(visits *Visits, revoke func(error)) *Part {
@@ -106,42 +95,35 @@ func (t *Ticket) part(visits *Visits, revoke func(error)) *Part {
 // partLocked lets a request take part in the visit. It returns nil if there is none, or if it has
 // ended. With visits nil, the line has no visits any more, and this one ends as it would have.
 func (t *Ticket) partLocked(visits *Visits, revoke func(error)) *Part {
+	v := t.visit
 	if t.state != visiting {
 		return nil
 	}
-	v := t.visit
-	if visits == nil {
-		visits = &v.Visits
-	}
-	past := visits.Longest > 0 && time.Since(v.began) >= visits.Longest
-	if past || len(v.parts) == 0 && !t.turn.Reenter() {
+	v.Visits = cmp.Or(visits, v.Visits)
+	if v.Longest > 0 && time.Since(v.began) >= v.Longest {
 		t.closeLocked()
 		return nil
 	}
 	if len(v.parts) == 0 {
 		v.stay = 0
 	}
-	return t.addLocked(visits, revoke)
-}
-
-func (t *Ticket) addLocked(visits *Visits, revoke func(error)) *Part {
 	p := &Part{ticket: t, revoke: revoke}
-	v := t.visit
-	v.Visits, v.last = *visits, time.Now()
+	t.arriveLocked()
+	t.seen = time.Now()
 	v.parts = append(v.parts, p)
 	v.requests++
 	return p
 }
 
-// closeLocked lets no more requests take part in the visit.
+// closeLocked lets no more requests take part in the visit. It ends when all that do have left. If its
+// turn was taken back, those whose bodies are still being read do not count.
 func (t *Ticket) closeLocked() {
-	t.state = over
-	t.book.remove(t)
-}
-
-// isInUse reports whether a request is inside by the turn.
-func (v *visit) isInUse() bool {
-	return slices.ContainsFunc(v.parts, func(p *Part) bool { return p.inside })
+	t.forgetLocked()
+	counts := func(p *Part) bool { return p.inside || t.err == nil }
+	if t.turn != nil && !slices.ContainsFunc(t.visit.parts, counts) {
+		t.line.Report.VisitEnded(&t.about)
+		t.releaseLocked()
+	}
 }
 
 // Enter puts the request inside once its body is here, and returns the turn. The error is a
@@ -150,8 +132,8 @@ func (p *Part) Enter() (serializer.Turn, error) {
 	t := p.ticket
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if cause := t.visit.revoked; cause != nil {
-		return nil, &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Token: t.turn.Token(), Err: cause}
+	if t.err != nil {
+		return nil, t.err
 	}
 	p.inside = true
 	return t.turn, nil
@@ -174,86 +156,44 @@ func (p *Part) Stay(idle time.Duration) {
 
 // Leave ends the request. Calls after the first do nothing. p may be nil.
 func (p *Part) Leave() {
-	if p != nil && p.leave() {
-		p.ticket.leaveVisit()
+	if p == nil {
+		return
 	}
-}
-
-// leave reports whether the turn ends now.
-func (p *Part) leave() bool {
 	t := p.ticket
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.visit
 	i := slices.Index(v.parts, p)
 	if i < 0 {
-		return false
+		return
 	}
 	if v.parts = slices.Delete(v.parts, i, i+1); len(v.parts) == 0 {
 		v.parts = nil
 	}
-	v.last = time.Now()
-	switch {
-	case v.revoked != nil:
-		return !v.isInUse()
-	case len(v.parts) > 0:
-		return false
-	case t.state == over:
-		return true
+	if t.departLocked(); t.state == over {
+		t.closeLocked()
 	}
-	t.turn.LeaveAt(v.endLocked(), t.endVisit)
-	return false
 }
 
-// endLocked is when the visit ends if nothing comes.
-func (v *visit) endLocked() time.Time {
-	end := v.last.Add(cmp.Or(v.stay, v.Idle))
-	if last := v.began.Add(v.Longest); v.Longest > 0 && last.Before(end) {
-		return last
+// end is when the visit ends if nothing comes any more. The last request has ended at a moment.
+func (v *visit) end(last time.Time) time.Time {
+	end := last.Add(cmp.Or(v.stay, v.Idle))
+	if longest := v.began.Add(v.Longest); v.Longest > 0 && longest.Before(end) {
+		return longest
 	}
 	return end
 }
 
-// endVisit runs when the turn has ended that no request was left to use.
-func (t *Ticket) endVisit() {
-	t.mu.Lock()
-	t.closeLocked()
-	t.mu.Unlock()
-	t.leaveVisit()
-}
-
-// revokeVisit runs when the turn was taken back. Requests that are inside are cancelled then,
-// and keep the turn until they have left.
-func (t *Ticket) revokeVisit(cause error) {
-	t.mu.Lock()
-	t.closeLocked()
-	t.visit.revoked = cause
-	cancelled, ends := slices.Clone(t.visit.parts), !t.visit.isInUse()
-	t.mu.Unlock()
-	for _, p := range cancelled {
-		p.revoke(cause)
-	}
-	if ends {
-		t.leaveVisit()
-	}
-}
-
-// leaveVisit leaves the turn of the visit, and gives back what the visit had.
-func (t *Ticket) leaveVisit() {
-	t.visit.left.Do(func() {
-		t.turn.Leave()
-		t.line.Report.VisitEnded(&t.about)
-		t.engine.Release()
-	})
-}
-
 // Visited is how many requests the visit of the ticket has had, and when the latest one came or
-// ended. Without a visit, it returns zeros.
-func (t *Ticket) Visited() (requests int, last time.Time) {
+// ended. If none is under way, until is when the visit ends. Without a visit, all are zero.
+func (t *Ticket) Visited() (requests int, last, until time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.visit == nil {
-		return 0, time.Time{}
+		return 0, last, until
 	}
-	return t.visit.requests, t.visit.last
+	if len(t.visit.parts) == 0 {
+		until = t.visit.end(t.seen)
+	}
+	return t.visit.requests, t.seen, until
 }

@@ -79,7 +79,7 @@ func TestVisitIsIdle(t *testing.T) {
 			q.Fatal("the visit has ended before its time")
 		}
 		next.Leave()
-		if requests, last := mine.Visited(); requests != 3 || !last.Equal(time.Now()) {
+		if requests, last, _ := mine.Visited(); requests != 3 || !last.Equal(time.Now()) {
 			q.Errorf("%d requests, the last %v", requests, last)
 		}
 		time.Sleep(visits.Idle - time.Second)
