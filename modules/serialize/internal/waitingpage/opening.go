@@ -266,14 +266,14 @@ func (t *Ticket) isRegistered() bool {
 // opening, that is until its next contact is due, unless that is long: timers of tabs that nobody
 // looks at are late.
 func (t *Ticket) heldFor() time.Duration {
-	if !t.isRegistered() {
+	place, yet := t.registeredPlace()
+	switch {
+	case !yet:
 		return askTime
+	case place.Ask > 0:
+		return 0
 	}
-	opens, _ := t.opening.Closed()
-	if next := nextAsk(time.Until(opens)); next <= heldAsk {
-		return next
-	}
-	return 0
+	return place.next
 }
 
 // drawn lets a ticket that is registered join its queue. Its browser may come as late as it was

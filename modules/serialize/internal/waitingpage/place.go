@@ -61,9 +61,11 @@ func PlacesOf(e *engines.Shared) *Places {
 
 func (t *Ticket) places() *Places { return PlacesOf(t.engine.Shared) }
 
-// A reading holds the engine's lock, so readings take at most a fiftieth of the time.
+// A reading holds the engine's lock, so readings take at most a fiftieth of the time, unless the
+// latest one is a second old: who waits for so long has been found.
 const (
 	placesShare = 50
+	placesAge   = time.Second
 	placesWait  = 500 * time.Millisecond
 )
 
@@ -94,15 +96,10 @@ func (t *Ticket) Place() Place {
 func (p *Places) update() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if time.Since(p.read) < placesShare*p.cost {
+	begun := time.Now()
+	if begun.Sub(p.read) < min(placesShare*p.cost, placesAge) {
 		return
 	}
-	p.noteLocked()
-}
-
-// noteLocked notes where the waiters stand that have to know.
-func (p *Places) noteLocked() {
-	begun := time.Now()
 	for _, state := range p.Known(func(string) bool { return true }) {
 		number := 0
 		for _, ticket := range state.Tickets {
@@ -123,16 +120,9 @@ func (p *Places) noteLocked() {
 	p.cost = p.read.Sub(begun)
 }
 
-// Number is the place of a waiter; 0 is not known. If the latest reading has not found the waiter,
-// this reads the queues once more, whatever that costs: a waiter asks a second after its arrival,
-// so one such reading finds all that have arrived meanwhile.
+// Number is the place of a waiter; 0 is not known, which it may be in the first second.
 func (p *Places) Number(of Waiter) int {
 	p.update()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if of.Standing().Load() == nil {
-		p.noteLocked()
-	}
 	if place := of.Standing().Load(); place != nil {
 		return place.Number
 	}
