@@ -205,7 +205,7 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("serialize: %w", err)
 	}
 	registered.handlers.Store(s, true)
-	registered.sample(ctx)
+	sample()
 	return nil
 }
 

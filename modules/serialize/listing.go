@@ -77,7 +77,7 @@ func listQueues(ctx context.Context, e *engines.Shared) (queues []*listedQueue) 
 		states = append(states, serializer.QueueState{Tickets: none})
 	}
 	for _, state := range states {
-		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.covers(state.Prefix) })
+		handlers := slices.DeleteFunc(slices.Clone(configured), func(s *Handler) bool { return !s.prefix.CanBe(state.Prefix) })
 		q, _ := usageOf(handlers)
 		if len(handlers) > 0 {
 			state.Limit = q.Limit
@@ -107,9 +107,7 @@ func addRequest(t *serializer.TicketState) {
 	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
 		t.Revoked = p.context.Revoked().Time
 	}
-	r := t.Requester.Request()
-	for _, text := range r.Texts() {
+	for _, text := range t.Request.Texts() {
 		*text = command.Printable(queueview.Cut(*text, maxRequestText))
 	}
-	t.Request = &r
 }

@@ -70,7 +70,7 @@ func (s *Handler) passOpening() {
 
 // registered is how many browsers wait for an opening of the handler's queues where they were kept.
 func (s *Handler) registered(space string) int {
-	return registered.browsers.Registered(func(in, _, queue string) bool { return in == space && s.covers(queue) })
+	return registered.browsers.Registered(func(in, _, queue string) bool { return in == space && s.prefix.CanBe(queue) })
 }
 
 // checkOpen refuses a request that comes before the opening, unless it gets the waiting page.

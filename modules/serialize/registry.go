@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -12,7 +13,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queuename"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // registry has what outlives a configuration beside its engines: what was counted for each
@@ -29,14 +29,6 @@ var registered registry
 // a Caddyfile it is the subdirective `engine <name> [{ ... }]`, for which the module implements
 // caddyfile.Unmarshaler.
 type EngineModule = engines.Module
-
-// covers reports whether a queue is one of the handler's.
-func (s *Handler) covers(queue string) bool { return serializer.Matches(s.prefix.Names, queue) }
-
-// overlap reports whether a queue may have both names, of which each may end in *.
-func overlap(a, b string) bool {
-	return serializer.Matches(a, strings.TrimSuffix(b, "*")) || serializer.Matches(b, strings.TrimSuffix(a, "*"))
-}
 
 // handlersWhere lists the handlers that a condition holds for.
 func (r *registry) handlersWhere(holds func(*Handler) bool) (found []*Handler) {
@@ -55,6 +47,18 @@ func (r *registry) prefixOf(prefix string) *knownPrefix {
 	s, _ := r.prefixes.LoadOrStore(prefix, &knownPrefix{telemetry.NewCounters(prefix), parsed})
 	return s.(*knownPrefix)
 }
+
+// sample records every few seconds what the queues of all prefixes are like, for the picture on the
+// status page. It begins with the first handler, and goes on for as long as the process runs.
+var sample = sync.OnceFunc(func() {
+	go func() {
+		for now := range time.Tick(telemetry.SampleInterval) {
+			for _, prefix := range registered.allPrefixes() {
+				prefix.Sample(now)
+			}
+		}
+	}()
+})
 
 // forgetPrefix forgets a prefix for which nothing was counted.
 func (r *registry) forgetPrefix(prefix string) {
@@ -78,7 +82,7 @@ func (s *Handler) checkEngineChange(l *engines.Loading) error {
 	name, directory := engines.NameOf(s.module), engines.Resolve(s.Path)
 	for _, rival := range engines.RivalsOf(name, directory) {
 		sameLoad := func(other *Handler) bool {
-			return other.engine.Shared == rival && other.ctx.Done() == s.ctx.Done() && overlap(other.prefix.Names, s.prefix.Names)
+			return other.engine.Shared == rival && other.ctx.Done() == s.ctx.Done() && other.prefix.CanBe(s.prefix.Names)
 		}
 		if others := registered.handlersWhere(sameLoad); len(others) > 0 {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
@@ -90,7 +94,7 @@ func (s *Handler) checkEngineChange(l *engines.Loading) error {
 		}
 		for _, state := range l.QueuesOf(rival) {
 			switch {
-			case !s.covers(state.Prefix):
+			case !s.prefix.CanBe(state.Prefix):
 			// One is inside, or may enter. In a paused queue, they wait until they are refused.
 			case state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil:
 				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
@@ -108,8 +112,7 @@ func (s *Handler) checkEngineChange(l *engines.Loading) error {
 // warnLeftOut names the queues of a handler that ends which have requests of this process,
 // or a pause, and which no other handler has. Somebody may have edited a path or a prefix.
 func (s *Handler) warnLeftOut() {
-	mine := func(name string) bool { return overlap(s.prefix.Names, name) }
-	for _, state := range s.engine.Known(mine) { // the server may be silent
+	for _, state := range s.engine.Known(s.prefix.CanBe) { // the server may be silent
 		inside, waiting := s.engine.Count(state.Prefix)
 		paused := state.PausedUntil != nil
 		if inside+waiting == 0 && !paused || has(s.engine.Shared, state.Prefix) {
@@ -124,9 +127,5 @@ func (s *Handler) warnLeftOut() {
 // has reports whether a handler has a queue of the engine, or one of those of a name that
 // ends in *.
 func has(e *engines.Shared, name string) bool {
-	has := func(s *Handler) bool {
-		all := strings.HasSuffix(name, "*")
-		return s.engine.Shared == e && (all && overlap(s.prefix.Names, name) || !all && s.prefix.CanBe(name))
-	}
-	return len(registered.handlersWhere(has)) > 0
+	return len(registered.handlersWhere(func(s *Handler) bool { return s.engine.Shared == e && s.prefix.CanBe(name) })) > 0
 }

@@ -106,11 +106,15 @@ func (p *Prefix) Queue(r *http.Request) string {
 	return serializer.QueueName(string(append(b, p.texts[len(p.placeholders)]...)))
 }
 
-// CanBe reports whether a request can come to the queue of a name. No host makes a name in
-// capitals, and no credential stands in a name as it is. A name that was cut can be any that
-// begins so.
+// CanBe reports whether a request can come to the queue of a name, or if it ends in *, to one of
+// those that it stands for. No host makes a name in capitals, and no credential stands in a name as
+// it is. A name that was cut can be any that begins so.
 func (p *Prefix) CanBe(name string) bool {
-	if !p.Many() {
+	start, all := strings.CutSuffix(name, "*")
+	switch {
+	case all:
+		return serializer.Matches(name, strings.TrimSuffix(p.Names, "*")) || serializer.Matches(p.Names, start)
+	case !p.Many():
 		return name == p.Names
 	}
 	return serializer.Matches(p.Names, name) && p.pattern.MatchString(name)

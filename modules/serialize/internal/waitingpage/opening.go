@@ -230,7 +230,7 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.due = time.Now().Add(place.next)
+	t.seen = time.Now().Add(place.next)
 	return place, true
 }
 
@@ -263,9 +263,8 @@ func (t *Ticket) drawn(rule serializer.Rule, c *lot) {
 		return
 	}
 	t.rule, c.Rule, t.listed = rule, rule, c.number
-	t.seen = time.Now()
-	if t.due.After(t.seen) {
-		t.seen = t.due
+	if now := time.Now(); t.seen.Before(now) {
+		t.seen = now
 	}
 	t.joinLocked(context.Background(), c.Arrival)
 	t.scheduleLocked()

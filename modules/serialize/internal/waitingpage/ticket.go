@@ -38,11 +38,9 @@ type Ticket struct {
 	mu      sync.Mutex // guards the fields below
 	rule    serializer.Rule
 	state   state
-	due     time.Time     // when it was asked to come before the opening
 	here    int           // how many requests of the browser are under way; none is absent then
-	seen    time.Time     // when the last one that counts has ended, or the ticket; of a visit, also when one has come
+	seen    time.Time     // when the last one that counts was here; before an opening, when the next one is due
 	gap     time.Duration // between the last two
-	told    bool          // a request has ended since the turn was offered: later ones do not count
 	timer   *time.Timer   // nil once the turn was claimed for one request, or a visit is over
 	wait    serializer.Wait
 	turn    serializer.Turn // from offered on, until the ticket leaves it
@@ -169,13 +167,14 @@ func (t *Ticket) departLocked() {
 	if t.countsLocked() {
 		t.seen = time.Now()
 	}
-	t.told = t.state == offered
 	t.scheduleLocked()
 }
 
 // countsLocked reports whether a request prolongs anything. An offered turn waits no longer
-// for a browser that asks for its place again and again.
-func (t *Ticket) countsLocked() bool { return t.state != over && (t.state != offered || !t.told) }
+// for a browser that asks for its place again and again: only the first answer counts that says so.
+func (t *Ticket) countsLocked() bool {
+	return t.state != over && (t.state != offered || !t.seen.After(t.came))
+}
 
 // claim takes the turn over for a request of the browser. The error is errWaiting if it has
 // not come, errNone if there is no ticket for the request, and otherwise why it is over.
