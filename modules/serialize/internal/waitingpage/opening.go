@@ -220,11 +220,10 @@ func nextAsk(left time.Duration) time.Duration {
 // registeredPlace is the place of a ticket that is registered: it has none. It returns false for
 // any other ticket.
 func (t *Ticket) registeredPlace() (Place, bool) {
-	if !t.isRegistered() {
+	var place Place
+	if place.Opens, _ = t.opening.Closed(); !t.isRegistered() { // perhaps from now on
 		return Place{}, false
 	}
-	var place Place
-	place.Opens, _ = t.opening.Closed()
 	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
 		place.Ask = place.next.Seconds()
 	}
