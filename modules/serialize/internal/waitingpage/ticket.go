@@ -171,7 +171,7 @@ func (t *Ticket) departLocked() {
 }
 
 // countsLocked reports whether a request prolongs anything. An offered turn waits no longer
-// for a browser that asks for its place again and again: only the first answer counts that says so.
+// for a browser that asks for its place again and again: only its first answer since then counts.
 func (t *Ticket) countsLocked() bool {
 	return t.state != over && (t.state != offered || !t.seen.After(t.came))
 }
@@ -374,7 +374,7 @@ func (t *Ticket) forgetLocked() {
 	}
 }
 
-// releaseLocked gives back what the ticket has. The locks of others come first.
+// releaseLocked gives back what the ticket has, in a goroutine that holds no lock.
 func (t *Ticket) releaseLocked() {
 	turn := t.turn
 	t.turn = nil
