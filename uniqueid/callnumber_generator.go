@@ -51,7 +51,6 @@ const (
 // seconds also counts as failed. It is not asked again before that call returns.
 type CallNumberGenerator struct {
 	store  RunStore
-	clock  Clock
 	ctx    context.Context // for fetches in the background
 	cancel context.CancelCauseFunc
 
@@ -75,18 +74,18 @@ type fetch struct {
 	// The generator's mu guards what follows. run or err is set when the call has ended.
 	run *run
 	err error
-	at  time.Duration // when it ended, by the monotonic clock
+	at  time.Time // when it ended
 }
 
 // NewCallNumberGenerator makes a generator that takes its runs from store. It
-// does not ask the store yet. Of the options, only [WithClock] matters. It fails only
-// without a store. Close the generator when it is no longer needed.
-func NewCallNumberGenerator(store RunStore, options ...Option) (*CallNumberGenerator, error) {
+// does not ask the store yet. It fails only without a store. Close the generator when it is
+// no longer needed.
+func NewCallNumberGenerator(store RunStore) (*CallNumberGenerator, error) {
 	if store == nil {
 		return nil, errors.New("making a call_number generator: the store is missing: pass a RunStore, such as a FileRunStore")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}, nil
+	return &CallNumberGenerator{store: store, ctx: ctx, cancel: cancel, last: -1}, nil
 }
 
 // Close cancels a request to the store that is in progress. The generator still makes
@@ -159,7 +158,7 @@ func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 		return nil
 	}
 	f := g.fetch
-	if f != nil && (f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
+	if f != nil && (f.err == nil || time.Since(f.at) < retryAfter) {
 		return f
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,
@@ -183,7 +182,7 @@ func (g *CallNumberGenerator) ask(f *fetch, cancel context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.run, f.err = g.acceptLocked(number, err)
-	f.at = g.clock.Monotonic()
+	f.at = time.Now()
 	close(f.ended)
 }
 

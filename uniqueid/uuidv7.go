@@ -181,10 +181,3 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 	decoded.Note = maybeUUIDv7
 	return decoded, err
 }
-
-// NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of
-// [NewTXID].
-func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
-
-// NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
-func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }

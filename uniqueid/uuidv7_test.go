@@ -82,9 +82,9 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newFakeClock(0)
-			gen := NewTXIDGenerator(WithClock(clock), seeded())
+			gen := newTXIDs(newClock(clock))
 			if name == "fine" {
-				gen = NewTXIDGenerator(WithClock(newFakeClock(25*time.Nanosecond)), seeded())
+				gen = newTXIDs(newClock(newFakeClock(25 * time.Nanosecond)))
 			}
 			const n = 20_000
 			var set, changed [56]int
@@ -92,7 +92,7 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 			var byteCounts [256]int
 			for range n {
 				clock.pass(tick)
-				id := gen.NewUUIDv7()
+				id := packUUIDv7(gen.next())
 				low := binary.BigEndian.Uint64(id[8:])
 				low &= 1<<56 - 1
 				for i := range set {

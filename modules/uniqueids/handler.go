@@ -98,8 +98,11 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	for i := range u.Headers {
 		err = errors.Join(err, u.Headers[i].provision())
 	}
-	if err == nil {
-		err = u.openGenerators(ctx)
+	u.storage, u.byPlaceholder = ctx.Storage(), make(map[string]newID)
+	for _, kind := range kinds {
+		if err == nil {
+			u.byPlaceholder[kind.placeholder], err = kind.open(u)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
