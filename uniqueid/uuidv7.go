@@ -168,10 +168,7 @@ func decodeUUIDv7(text string) (Decoded, error) {
 
 // decodeBareUUIDv7 parses a UUIDv7 without hyphens: a trace ID, which may be in upper case.
 func decodeBareUUIDv7(text string) (Decoded, error) {
-	trace, err := ParseTraceID(strings.ToLower(text))
-	if err != nil {
-		return Decoded{}, errSameReading // that of the trace ID reports errors
-	}
+	trace, _ := ParseTraceID(strings.ToLower(text)) // whose own reading reports errors
 	id, ok := trace.UUIDv7()
 	if !ok {
 		return Decoded{}, errSameReading

@@ -69,15 +69,11 @@ func openUniqueIDs(u *Handler) (newID, error) {
 		setting = nodeRandom
 	}
 	node, reason := nodeOf(setting)
-	key := u.Layout + " " + node.String()
-	if node.Random() { // the bits drawn first stand for this process
-		key = u.Layout + " " + nodeRandom
-	}
 	g, err := uniqueid.NewUniqueIDGenerator(layout, node)
 	if err != nil {
 		return nil, err
 	}
-	first, again := uniqueIDGenerators.LoadOrStore(key, g)
+	first, again := uniqueIDGenerators.LoadOrStore(u.Layout+" "+node.String(), g)
 	if reason != "" && !again {
 		u.logger.Info("unique_id carries random bits in place of address and process ID", zap.String("reason", reason))
 	}
@@ -90,13 +86,16 @@ func openUniqueIDs(u *Handler) (newID, error) {
 func nodeOf(setting string) (node uniqueid.Node, reason string) {
 	switch setting {
 	case nodeRandom:
-		return uniqueid.RandomNode(), ""
+		return randomNode(), ""
 	case nodeAuto:
 		return autoNode()
 	}
 	node, _ = uniqueid.FixedNode(netip.MustParseAddr(setting), uint32(os.Getpid()))
 	return node, ""
 }
+
+// randomNode draws the bits that stand for the process.
+var randomNode = sync.OnceValue(uniqueid.RandomNode)
 
 // resolveTimeout bounds the lookup of the host's own name.
 const resolveTimeout = 5 * time.Second
