@@ -117,16 +117,19 @@ const (
 // the trace that a request belongs to, and the part of it that called. Neither the trace ID
 // nor the parent ID is zero. The zero TraceContext means none.
 type TraceContext struct {
-	traceID TraceID
-	parent  [8]byte
-	flags   byte
+	// TraceID is the ID of the trace that the request belongs to.
+	TraceID TraceID
+	// ParentID is the ID of the part of the trace that called.
+	ParentID [8]byte
+	// Flags are [TraceSampled], [TraceRandom], and any flags without a meaning.
+	Flags byte
 }
 
 // NewTraceContext begins the trace of a UUIDv7, whose bits are the trace ID. The parent
 // ID is random and not zero, and the flags are [TraceSampled] and [TraceRandom]. The last
 // 56 bits of a UUIDv7 that this package made are random, as TraceRandom requires. For a
-// UUIDv7 from elsewhere, remove TraceRandom with [TraceContext.WithFlags]. The zero UUIDv7
-// begins no trace: the TraceContext is none.
+// UUIDv7 from elsewhere, remove TraceRandom from the Flags. The zero UUIDv7 begins no trace:
+// the TraceContext is none.
 func NewTraceContext(id UUIDv7) TraceContext {
 	return TraceContext{id.TraceID(), randomParent(), TraceSampled | TraceRandom}
 }
@@ -135,13 +138,7 @@ func NewTraceContext(id UUIDv7) TraceContext {
 // that takes part in a trace sends that on. Flags without a meaning are cleared, as the
 // standard requires.
 func (c TraceContext) Child() TraceContext {
-	return TraceContext{c.traceID, randomParent(), c.flags & (TraceSampled | TraceRandom)}
-}
-
-// WithFlags returns the same trace and parent ID with other flags.
-func (c TraceContext) WithFlags(flags byte) TraceContext {
-	c.flags = flags
-	return c
+	return TraceContext{c.TraceID, randomParent(), c.Flags & (TraceSampled | TraceRandom)}
 }
 
 // ParseTraceContext reads the header field traceparent as a receiver must. Of a future
@@ -157,33 +154,22 @@ func ParseTraceContext(text string) (c TraceContext, err error) {
 	if strings.HasPrefix(text, "ff") {
 		r.fail(0, "a version from 00 to fe", `"ff"`)
 	}
-	var version, flags [1]byte
 	r.hyphens(2, 35, 52)
-	r.hex(0, version[:])
-	r.hex(3, c.traceID[:])
-	r.hex(36, c.parent[:])
-	r.hex(53, flags[:])
-	if c.traceID.IsZero() {
+	r.digits(0, 2, hexDigits, hexWant) // the version
+	r.hex(3, c.TraceID[:])
+	r.hex(36, c.ParentID[:])
+	c.Flags = byte(r.digits(53, traceparentLen, hexDigits, hexWant))
+	if c.TraceID.IsZero() {
 		r.fail(3, "a trace ID that is not zero", "zeros")
 	}
-	if c.parent == ([8]byte{}) {
+	if c.ParentID == ([8]byte{}) {
 		r.fail(36, "a parent ID that is not zero", "zeros")
 	}
-	c.flags = flags[0]
 	return result(r, c)
 }
 
-// TraceID returns the ID of the trace that the request belongs to.
-func (c TraceContext) TraceID() TraceID { return c.traceID }
-
-// ParentID returns the ID of the part of the trace that called.
-func (c TraceContext) ParentID() [8]byte { return c.parent }
-
-// Flags returns [TraceSampled], [TraceRandom], and any flags without a meaning.
-func (c TraceContext) Flags() byte { return c.flags }
-
 // IsZero reports whether there is no trace ID, which means none: an empty text.
-func (c TraceContext) IsZero() bool { return c.traceID.IsZero() }
+func (c TraceContext) IsZero() bool { return c.TraceID.IsZero() }
 
 // String returns the field's 55 characters, or nothing for the zero TraceContext.
 func (c TraceContext) String() string {
@@ -193,13 +179,13 @@ func (c TraceContext) String() string {
 
 // AppendText appends the field's text to dst. It never fails.
 func (c TraceContext) AppendText(dst []byte) ([]byte, error) {
-	if c.traceID == (TraceID{}) {
+	if c.IsZero() {
 		return dst, nil
 	}
 	text := [traceparentLen]byte{0: '0', 1: '0', 2: '-', 35: '-', 52: '-'}
-	hex.Encode(text[3:], c.traceID[:])
-	hex.Encode(text[36:], c.parent[:])
-	hex.Encode(text[53:], []byte{c.flags})
+	hex.Encode(text[3:], c.TraceID[:])
+	hex.Encode(text[36:], c.ParentID[:])
+	hex.Encode(text[53:], []byte{c.Flags})
 	return append(dst, text[:]...), nil
 }
 
@@ -224,16 +210,15 @@ func decodeTraceparent(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	parent := c.ParentID()
 	reading := Decoded{Fields: Fields{
 		{"version", text[:2]},
-		{"trace_id", c.TraceID().String()},
-		{"parent_id", hex.EncodeToString(parent[:])},
-		{"flags", fmt.Sprintf("%02x", c.Flags())},
-		{"sampled", yesNo[c.Flags()&TraceSampled != 0]},
-		{"random_trace_id", yesNo[c.Flags()&TraceRandom != 0]},
+		{"trace_id", c.TraceID.String()},
+		{"parent_id", hex.EncodeToString(c.ParentID[:])},
+		{"flags", fmt.Sprintf("%02x", c.Flags)},
+		{"sampled", yesNo[c.Flags&TraceSampled != 0]},
+		{"random_trace_id", yesNo[c.Flags&TraceRandom != 0]},
 	}}
-	if id, ok := c.TraceID().UUIDv7(); ok {
+	if id, ok := c.TraceID.UUIDv7(); ok {
 		reading.Time, reading.Note = id.Time(), maybeUUIDv7
 		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
 		if txid, ok := id.TXID(); ok {

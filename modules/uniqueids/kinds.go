@@ -38,7 +38,7 @@ var kinds = []kind{
 	{"sharded_id", "http.request.sharded_id", false, each((*requestIDs).shardedID)},
 	{"call_number", "http.request.call_number", false, openCallNumbers},
 	{"uuid_v7", "http.request.uuid_v7", false, each(func(ids *requestIDs) string { return ids.UUIDv7().String() })},
-	{"trace_id", "http.request.trace_id", true, each(func(ids *requestIDs) string { return ids.Trace().TraceID().String() })},
+	{"trace_id", "http.request.trace_id", true, each(func(ids *requestIDs) string { return ids.Trace().TraceID.String() })},
 	{"traceparent", "http.request.traceparent", true, each(func(ids *requestIDs) string { return ids.Trace().String() })},
 }
 

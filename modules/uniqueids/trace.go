@@ -42,7 +42,7 @@ func (ids *requestIDs) Trace() uniqueid.TraceContext {
 	default:
 		t.used = uniqueid.NewTraceContext(ids.UUIDv7())
 		if t.adopted { // its bits may not be random
-			t.used = t.used.WithFlags(uniqueid.TraceSampled)
+			t.used.Flags = uniqueid.TraceSampled
 		}
 	}
 	return t.used
