@@ -38,9 +38,6 @@ func RandomNode() Node {
 	return node
 }
 
-// Random reports whether the node consists of random bits.
-func (n Node) Random() bool { return n.random }
-
 // String returns "192.0.2.1 pid 7", or "random" and 16 hexadecimal digits.
 func (n Node) String() string {
 	if n.random {

@@ -146,7 +146,7 @@ func TestAutoNode(t *testing.T) {
 		if reason != tt.reason {
 			t.Errorf("%s: reason is %q, want %q", tt.name, reason, tt.reason)
 		}
-		if tt.node == "" != node.Random() || tt.node != "" && node.String() != tt.node {
+		if tt.node == "" != node.random || tt.node != "" && node.String() != tt.node {
 			t.Errorf("%s: node is %v, want %q", tt.name, node, tt.node)
 		}
 	}
@@ -157,7 +157,7 @@ func TestFixedNode(t *testing.T) {
 	if id.Fields().Addr.String() != "192.0.2.7" || id.Fields().PID != 4711 || !id.Time().Equal(time.Unix(1.7e9, 0)) {
 		t.Errorf("the ID says %v, %v, %v", id.Fields().Addr, id.Fields().PID, id.Time())
 	}
-	if node := RandomNode(); node == RandomNode() || !node.Random() {
+	if node := RandomNode(); node == RandomNode() || !node.random {
 		t.Errorf("a random node is %v", node)
 	}
 }
