@@ -56,20 +56,6 @@ func AtLeast(least int) Range {
 	return Range{least, math.MaxInt, fmt.Sprintf("a whole number, %d or more", least)}
 }
 
-// Parse parses a number in the range.
-func (r Range) Parse(d *caddyfile.Dispenser) (int, error) {
-	name := d.Val()
-	text, err := Value(d, r.Want)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		return 0, d.Errf("%s %q: expected %s", name, text, r.Want)
-	}
-	return n, In(d, r.Check(name, n))
-}
-
 // Check returns an error for a number outside of the range.
 func (r Range) Check(name string, n int) error {
 	if n < r.Least || n > r.Most {

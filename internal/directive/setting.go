@@ -74,47 +74,45 @@ func (all Settings[T]) FillIn(into T) error {
 	return errors.Join(errs...)
 }
 
+// wordSetting completes a setting of one word. read makes a value of it; an error means that it is none.
+func wordSetting[T any, V comparable](s Setting[T], expected string, field func(T) *V, read func(string) (V, error)) Setting[T] {
+	s.Parse = func(handler T, d *caddyfile.Dispenser) error {
+		text, err := Value(d, expected)
+		if err != nil {
+			return err
+		}
+		if *field(handler), err = read(text); err != nil {
+			return d.Errf("%s %q: expected %s", s.Name, text, expected)
+		}
+		return nil
+	}
+	s.Fill = func(handler T) {
+		usual, _ := read(s.Usual)
+		*field(handler) = cmp.Or(*field(handler), usual)
+	}
+	return s
+}
+
 // DurationSetting is a duration of at least least. usual is its default, as a Caddyfile has it.
 func DurationSetting[T any](name, usual string, least time.Duration, field func(T) **caddy.Duration) Setting[T] {
-	return Setting[T]{
-		Name: name, Syntax: "<duration>", Usual: usual,
-		Parse: func(handler T, d *caddyfile.Dispenser) error {
-			value, err := Duration(d, least)
-			*field(handler) = &value
-			return err
-		},
-		Fill: func(handler T) {
-			value, _ := caddy.ParseDuration(usual)
-			*field(handler) = cmp.Or(*field(handler), new(caddy.Duration(value)))
-		},
-		Check: func(handler T) error { return CheckDuration(name, time.Duration(**field(handler)), least) },
+	check := func(handler T) error { return CheckDuration(name, time.Duration(**field(handler)), least) }
+	read := func(text string) (*caddy.Duration, error) {
+		value, err := caddy.ParseDuration(text)
+		return new(caddy.Duration(value)), err
 	}
+	return wordSetting(Setting[T]{Name: name, Syntax: "<duration>", Usual: usual, Check: check}, wantDuration(least), field, read)
 }
 
 // NumberSetting is a whole number.
 func NumberSetting[T any](name, syntax string, usual int, allowed Range, field func(T) *int) Setting[T] {
-	return Setting[T]{
-		Name: name, Syntax: syntax, Usual: strconv.Itoa(usual),
-		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
-			*field(handler), err = allowed.Parse(d)
-			return err
-		},
-		Fill:  func(handler T) { *field(handler) = cmp.Or(*field(handler), usual) },
-		Check: func(handler T) error { return allowed.Check(name, *field(handler)) },
-	}
+	check := func(handler T) error { return allowed.Check(name, *field(handler)) }
+	return wordSetting(Setting[T]{Name: name, Syntax: syntax, Usual: strconv.Itoa(usual), Check: check}, allowed.Want, field, strconv.Atoi)
 }
 
 // TextSetting is a text. usual is its default, if there is one.
 func TextSetting[T any](name, syntax, usual, expected string, field func(T) *string, check func(T) error) Setting[T] {
-	return Setting[T]{
-		Name: name, Syntax: syntax, Usual: usual,
-		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
-			*field(handler), err = Value(d, expected)
-			return err
-		},
-		Fill:  func(handler T) { *field(handler) = cmp.Or(*field(handler), usual) },
-		Check: check,
-	}
+	read := func(text string) (string, error) { return text, nil }
+	return wordSetting(Setting[T]{Name: name, Syntax: syntax, Usual: usual, Check: check}, expected, field, read)
 }
 
 // OptionalText is a text that is not empty if it is there.
@@ -151,20 +149,13 @@ func ListSetting[T any](name string, field func(T) *[]string) Setting[T] {
 func ChoiceSetting[T any](name string, field func(T) *string, words ...string) Setting[T] {
 	last := len(words) - 1
 	expected := strings.Join(words[:last], ", ") + " or " + words[last]
-	return Setting[T]{
-		Name: name, Syntax: strings.Join(words, "|"), Usual: words[0],
-		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
-			*field(handler), err = Value(d, expected)
-			return err
-		},
-		Fill: func(handler T) { *field(handler) = cmp.Or(*field(handler), words[0]) },
-		Check: func(handler T) error {
-			if word := *field(handler); !slices.Contains(words, word) {
-				return fmt.Errorf("%s %q: expected %s", name, word, expected)
-			}
-			return nil
-		},
+	check := func(handler T) error {
+		if word := *field(handler); !slices.Contains(words, word) {
+			return fmt.Errorf("%s %q: expected %s", name, word, expected)
+		}
+		return nil
 	}
+	return TextSetting(name, strings.Join(words, "|"), words[0], expected, field, check)
 }
 
 // FlagSetting is on if it is there, and has no value.
@@ -198,8 +189,26 @@ func MethodsSetting[T any](name string, field func(T) *[]string, usual ...string
 				*field(handler) = usual
 			}
 		},
-		Check: func(handler T) error { return checkMethods(name, *field(handler)) },
+		Check: func(handler T) error {
+			for _, method := range *field(handler) {
+				if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+					return fmt.Errorf("%s: %q is not a request method; expected names such as GET, separated by spaces or commas", name, method)
+				}
+			}
+			return nil
+		},
 	}
+}
+
+// normalMethods returns the methods, which are separated by spaces or commas, in upper case and each once.
+func normalMethods(texts []string) (normal []string) {
+	text := strings.ReplaceAll(strings.Join(texts, " "), ",", " ")
+	for _, method := range strings.Fields(strings.ToUpper(text)) {
+		if !slices.Contains(normal, method) {
+			normal = append(normal, method)
+		}
+	}
+	return normal
 }
 
 // SizeSetting is a number of bytes from least to most. want says these.

@@ -56,7 +56,7 @@ const pageStatuses = "200, 202, 429 or 503"
 
 // pageStatus is one of a few numbers.
 func pageStatus() directive.Setting[*WaitingPage] {
-	s := directive.NumberSetting("status", "<code>", http.StatusServiceUnavailable, directive.Range{Most: 999, Want: pageStatuses},
+	s := directive.NumberSetting("status", "<code>", http.StatusServiceUnavailable, directive.Range{Want: pageStatuses},
 		func(p *WaitingPage) *int { return &p.Status })
 	s.Check = func(p *WaitingPage) error {
 		if !slices.Contains([]int{200, 202, 429, 503}, p.Status) {
