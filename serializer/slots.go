@@ -16,18 +16,15 @@ import (
 // and the callers inside the first queue are those that come to it. So a slot has one user in all
 // processes, on every store, and a crash frees it together with the turn.
 //
-// A caller that is inside first tries the free slots: it arrives there, and is refused unless it
-// enters at once. If it gets none, it waits in all their queues, and takes the first turn that
-// comes. Waiting in one of them would not do: another slot may become free, and stay idle. The
-// holder of the one may be stopped.
+// A caller that is inside tries the free slots: it arrives there, and is refused unless it enters at
+// once. If it gets none, it looks again soon, at all of them. Waiting in the queue of one would not
+// do: another slot may become free, and stay idle. Waiting in all of them would not do either: a
+// process that is stopped at that moment would hold up all slots.
 //
 // There are as many slots as callers may be inside, and a turn leaves its slot before the queue. So
-// a slot is free, and somebody waits only for a hand-over: two may try the same slot, while a third
-// caller takes the other. Leases may end a slot later than the turn. Only after a reload, or with a
-// [Rule] that admits more than there are slots, callers wait for each other's work.
-//
-// One thing remains imperfect: a process that is stopped at just that moment, while it waits in all
-// queues, holds up all slots until it continues, dies or loses its lease.
+// a slot is free, and somebody looks again only after a hand-over: two may try the same slot, while
+// a third caller takes the other. Leases may end a slot later than the turn. Only after a reload, or
+// with a [Rule] that admits more than there are slots, callers wait for each other's work, in no order.
 //
 // Lists do not show the slots' queues, and no pause reaches them.
 
@@ -82,36 +79,46 @@ func (e *Engine) takeSlot(t *Ticket) {
 	}
 }
 
+// slotInterval is how often a caller inside looks whether a slot has become free.
+const slotInterval = time.Millisecond
+
 // findSlot finds a slot for a ticket that is inside, and enters its queue.
 func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
-	ctx, names := t.Context(), t.taking.slots()
-	if len(names) == 0 {
-		return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
-	}
-	for untried := slices.Clone(names); ; {
-		i := e.longestFree(t.Queue, untried)
-		if i < 0 {
-			break
+	ctx := t.Context()
+	for {
+		untried := slices.Clone(t.taking.slots())
+		if len(untried) == 0 {
+			return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
 		}
-		turn, err := e.Enter(ctx, slotArrival(t, untried[i], true))
-		if err == nil {
-			return untried[i], turn.(*Ticket), nil
-		} else if ReasonOf(err) != ReasonTimeout {
-			return "", nil, causeOf(err)
+		for i := e.longestFree(t.Queue, untried); i >= 0; i = e.longestFree(t.Queue, untried) {
+			turn, err := e.Enter(ctx, slotArrival(t, untried[i]))
+			if err == nil {
+				return untried[i], turn.(*Ticket), nil
+			}
+			if refused, ok := errors.AsType[*Refused](err); ok {
+				err = refused.Err // which does not name the slot's queue
+			}
+			if ReasonOf(err) != ReasonTimeout {
+				return "", nil, err
+			}
+			untried = slices.Delete(untried, i, i+1)
 		}
-		untried = slices.Delete(untried, i, i+1)
+		if t.noWait {
+			return "", nil, ErrNotFree
+		}
+		select {
+		case <-time.After(slotInterval):
+		case <-ctx.Done():
+			return "", nil, context.Cause(ctx)
+		}
 	}
-	if t.noWait {
-		return "", nil, ErrNotFree
-	}
-	return e.awaitSlot(ctx, t, names)
 }
 
 // slotArrival is that of a ticket that is inside, in the queue of a slot. If the slot's turn is
 // revoked, so is the ticket's.
-func slotArrival(t *Ticket, name string, noWait bool) Arrival {
+func slotArrival(t *Ticket, name string) Arrival {
 	return Arrival{
-		Queue: slotQueue(t.Queue, name), Client: tokenAddress(t.Number), NoWait: noWait, Holds: []Turn{t},
+		Queue: slotQueue(t.Queue, name), Client: tokenAddress(t.Number), NoWait: true, Holds: []Turn{t},
 		Revoke: func(cause error) {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()
@@ -139,42 +146,6 @@ func (e *Engine) longestFree(queue string, names []string) int {
 		e.noteSlotLocked(of)
 	}
 	return found
-}
-
-// awaitSlot waits in the queues of all slots, and returns the first turn.
-func (e *Engine) awaitSlot(ctx context.Context, t *Ticket, names []string) (name string, slot *Ticket, err error) {
-	type result struct {
-		name string
-		turn Turn
-		err  error
-	}
-	results := make(chan result, len(names))
-	ctx, cancel := context.WithCancel(ctx)
-	for _, name := range names {
-		go func() {
-			turn, err := e.Enter(ctx, slotArrival(t, name, false))
-			results <- result{name, turn, err}
-		}()
-	}
-	first := <-results
-	cancel()
-	go func() {
-		for range len(names) - 1 {
-			if other := <-results; other.turn != nil {
-				other.turn.Leave()
-			}
-		}
-	}()
-	slot, _ = first.turn.(*Ticket)
-	return first.name, slot, causeOf(first.err)
-}
-
-// causeOf is the cause of a refusal, which does not name the queue.
-func causeOf(err error) error {
-	if refused, ok := errors.AsType[*Refused](err); ok {
-		return refused.Err
-	}
-	return err
 }
 
 // leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with
