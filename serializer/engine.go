@@ -48,7 +48,6 @@ type Engine struct {
 	ctx       context.Context
 	stop      context.CancelFunc
 	done      chan struct{}  // closed when the store is
-	nested    chan struct{}  // has a message if the holder of a turn has arrived while others are postponed
 	busy      sync.WaitGroup // local tickets in the store or on their way, and calls of the store
 
 	mu        sync.Mutex
@@ -60,7 +59,6 @@ type Engine struct {
 	slotsUsed map[string]time.Duration // when slots were last seen in use, since launch
 	departed  *Ticket                  // the last of those that are over, but perhaps still in the store
 	appending bool                     // a goroutine is appending tickets
-	postponed bool                     // it waits, because the store could not number some
 	closed    bool
 }
 
@@ -72,10 +70,7 @@ type Options struct {
 // New makes an engine that keeps its queues in a store, which belongs to it from now on.
 func New(store Store, o Options) *Engine {
 	e := &Engine{
-		store:  store,
-		log:    cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		done:   make(chan struct{}),
-		nested: make(chan struct{}, 1),
+		store: store, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), done: make(chan struct{}),
 		queues: make(map[string]*ticketQueue),
 		pauses: make(pauses), slotsUsed: make(map[string]time.Duration),
 	}

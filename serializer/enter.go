@@ -182,12 +182,6 @@ func (e *Engine) arrivalOf(t *Ticket) error {
 		return nil
 	}
 	e.arrivals = append(e.arrivals, t)
-	if e.postponed && t.isNestedLocked() {
-		select {
-		case e.nested <- struct{}{}:
-		default:
-		}
-	}
 	if !e.appending {
 		e.appending = true
 		e.busy.Go(e.appendAll)
@@ -205,7 +199,7 @@ func (e *Engine) appendAll() {
 		// Let callers that are about to arrive do so: a batch is cheaper, and if there
 		// are none, this costs nothing.
 		runtime.Gosched()
-		batch := e.nextBatch()
+		batch := e.nextBatch(false)
 		e.forgetDeparted()
 		if len(batch) == 0 {
 			return
@@ -215,9 +209,10 @@ func (e *Engine) appendAll() {
 		}
 		// These wait until some holders have left. If the caller of an arrival is such a holder,
 		// it would wait for itself.
-		e.appendBatch(e.nestedBatch())
+		if nested := e.nextBatch(true); len(nested) > 0 {
+			e.appendBatch(nested)
+		}
 		select {
-		case <-e.nested:
 		case <-time.After(postponeTime):
 		case <-e.ctx.Done():
 		}
@@ -229,9 +224,6 @@ const postponeTime = 2 * time.Millisecond
 
 // appendBatch appends tickets. It returns false if the store cannot at the moment.
 func (e *Engine) appendBatch(batch []*Ticket) bool {
-	if len(batch) == 0 {
-		return true
-	}
 	err := e.store.Append(e.ctx, batch)
 	if err != nil && !e.postpone(batch, err) {
 		e.refuseUnjoined(batch, err)
@@ -248,7 +240,6 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 	if e.closed || !errors.Is(err, ErrNotNow) {
 		return false
 	}
-	e.postponed = true
 	for _, t := range batch {
 		if t.noWait && t.state == arriving && !t.isNestedLocked() {
 			e.refuseLocked(t, ErrNotFree)
@@ -262,33 +253,21 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 // isNestedLocked reports whether the caller is inside another queue of the engine.
 func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.state == inside }
 
-// nestedBatch returns arrivals of callers that are inside another queue.
-func (e *Engine) nestedBatch() []*Ticket {
+// nextBatch takes the first arrivals out of the line, perhaps only those of callers that are inside
+// another queue. Arrivals that are over go, too.
+func (e *Engine) nextBatch(nested bool) []*Ticket {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.takeBatchLocked((*Ticket).isNestedLocked)
-}
-
-// nextBatch returns the arrivals that ask for a ticket now, in order.
-func (e *Engine) nextBatch() []*Ticket {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	batch := e.takeBatchLocked(func(*Ticket) bool { return true })
-	e.appending, e.postponed = len(batch) > 0, false
-	return batch
-}
-
-// takeBatchLocked takes the first arrivals of a kind out of the line. Those that are over go, too.
-func (e *Engine) takeBatchLocked(wantedLocked func(*Ticket) bool) []*Ticket {
 	clear(e.batch) // tickets that are over need no memory
 	e.batch = e.batch[:0]
 	e.arrivals = slices.DeleteFunc(e.arrivals, func(t *Ticket) bool {
-		takes := t.state == arriving && len(e.batch) < batchSize && wantedLocked(t)
+		takes := t.state == arriving && len(e.batch) < batchSize && (!nested || t.isNestedLocked())
 		if takes {
 			e.batch = append(e.batch, t)
 		}
 		return takes || t.state == over
 	})
+	e.appending = nested || len(e.batch) > 0
 	return e.batch
 }
 
@@ -406,7 +385,7 @@ func (e *Engine) leave(t *Ticket) {
 	t.departed, e.departed = e.departed, t
 	// Nobody waits for the removal if the next holder is local and alone. The goroutine that
 	// appends does it after the batch: two threads in a directory would wait for each other.
-	putOff := next != nil && next.Rule.Alone() && !q.hasRemote() && e.appending && !e.postponed && e.lease == nil
+	putOff := next != nil && next.Rule.Alone() && !q.hasRemote() && e.appending && e.lease == nil
 	e.mu.Unlock()
 	if next != nil {
 		// Let the next holder run at once. Its goroutine is the next one of this thread,
