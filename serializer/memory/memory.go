@@ -23,7 +23,7 @@ type Store struct {
 
 	mu     sync.Mutex // held while tickets are numbered and reported, so that they are in order
 	last   uint64
-	pauses map[string]*pause
+	pauses map[string]time.Time // the ends
 }
 
 // Options adjust a [Store]. The zero value suits most uses.
@@ -41,7 +41,7 @@ func New(o Options) *Store {
 		path:   cmp.Or(o.Path, "memory"),
 		clock:  o.Clock,
 		owner:  &serializer.Owner{Name: fmt.Sprintf("pid %d", os.Getpid()), Alive: true},
-		pauses: make(map[string]*pause),
+		pauses: make(map[string]time.Time),
 	}
 }
 
@@ -83,18 +83,15 @@ func (s *Store) Sync(context.Context) error { return nil }
 // Evict implements [serializer.Store].
 func (s *Store) Evict(context.Context, *serializer.Ticket) error { return serializer.ErrNoTicket }
 
-// pause is the pause of one name. Its timer ends it.
-type pause struct{ timer *time.Timer }
-
 // Pause implements [serializer.Store].
 func (s *Store) Pause(_ context.Context, name string, until time.Time) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(name)
-	p := new(pause)
-	p.timer = time.AfterFunc(time.Until(until), func() { s.expire(name, p) }) // Forever is centuries away
-	s.pauses[name] = p
+	s.pauses[name] = until
 	s.events.Paused(name, until)
+	if until.Before(serializer.Forever) {
+		time.AfterFunc(time.Until(until), func() { s.expire(name, until) })
+	}
 	return nil
 }
 
@@ -102,28 +99,23 @@ func (s *Store) Pause(_ context.Context, name string, until time.Time) error {
 func (s *Store) Resume(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pauses[name] != nil {
-		s.endLocked(name)
-		s.events.Paused(name, time.Time{})
-	}
+	s.resumeLocked(name)
 	return nil
 }
 
 // expire ends a pause whose time has come, unless another one has replaced it.
-func (s *Store) expire(name string, p *pause) {
+func (s *Store) expire(name string, until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.pauses[name] == p {
-		s.endLocked(name)
-		s.events.Paused(name, time.Time{})
+	if s.pauses[name].Equal(until) {
+		s.resumeLocked(name)
 	}
 }
 
-// endLocked forgets a pause, if there is one.
-func (s *Store) endLocked(name string) {
-	if p := s.pauses[name]; p != nil {
-		p.timer.Stop()
+func (s *Store) resumeLocked(name string) {
+	if !s.pauses[name].IsZero() {
 		delete(s.pauses, name)
+		s.events.Paused(name, time.Time{})
 	}
 }
 
@@ -131,9 +123,7 @@ func (s *Store) endLocked(name string) {
 func (s *Store) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.pauses {
-		s.endLocked(name)
-	}
+	clear(s.pauses) // nothing is reported afterwards
 	return nil
 }
 
