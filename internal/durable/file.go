@@ -39,7 +39,7 @@ func MakeDirs(path string, mode os.FileMode) error {
 	if err != nil {
 		return err
 	}
-	fileowner.GiveHere(dir)
+	fileowner.Give(dir)
 	_ = dir.Close() // it was only read
 	return SyncDir(parent)
 }

@@ -45,7 +45,7 @@ func tryPath(path string) (*os.File, error) {
 		return nil, err
 	}
 	// A lock file made by root would lock out the directory's owner for good.
-	fileowner.GiveHere(file)
+	fileowner.Give(file)
 	locked, err := Try(file.Fd())
 	if err != nil {
 		err = fmt.Errorf("locking %s: %w", path, err)

@@ -9,13 +9,11 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // ownerOf returns the owner of a directory, unless that is root, or everybody may write there.
-func ownerOf(dir *os.File) (uid, gid int, ok bool) {
-	info, err := dir.Stat()
+func ownerOf(dir *os.Root) (uid, gid int, ok bool) {
+	info, err := dir.Stat(".")
 	if err != nil || os.Geteuid() != 0 || info.Mode()&0o002 != 0 {
 		return 0, 0, false
 	}
@@ -26,23 +24,17 @@ func ownerOf(dir *os.File) (uid, gid int, ok bool) {
 // isNew reports whether a file is root's, is empty, is in a directory by the name with which
 // it was opened, and has no other name. The directory's owner may have put a link there to a
 // file that must stay root's.
-func isNew(file, dir *os.File) bool {
-	var opened, found unix.Stat_t
-	name := filepath.Base(file.Name())
-	if unix.Fstat(int(file.Fd()), &opened) != nil || unix.Fstatat(int(dir.Fd()), name, &found, unix.AT_SYMLINK_NOFOLLOW) != nil {
+func isNew(file *os.File, dir *os.Root) bool {
+	opened, err := file.Stat()
+	found, foundErr := dir.Lstat(filepath.Base(file.Name()))
+	if err != nil || foundErr != nil || !os.SameFile(opened, found) || opened.Sys().(*syscall.Stat_t).Uid != 0 {
 		return false
 	}
-	if opened.Dev != found.Dev || opened.Ino != found.Ino || opened.Uid != 0 {
-		return false
-	}
-	switch opened.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
+	if opened.IsDir() {
 		names, err := file.Readdirnames(1)
 		return len(names) == 0 && err == io.EOF
-	case unix.S_IFREG:
-		return opened.Size == 0 && opened.Nlink == 1
 	}
-	return false
+	return opened.Mode().IsRegular() && opened.Size() == 0 && opened.Sys().(*syscall.Stat_t).Nlink == 1
 }
 
 // Explain adds to an error what helps if this process may not use a directory, or its files
