@@ -11,8 +11,7 @@ func (e *Engine) openLocked(name string) *ticketQueue {
 		} else {
 			delete(e.queues, q.name)
 		}
-		q.name = name
-		q.setPaused(!e.pauses.end(name).IsZero())
+		*q = ticketQueue{name: name, paused: !e.pauses.end(name).IsZero()}
 		e.queues[name] = q
 	}
 	if q == e.empty {
@@ -64,7 +63,7 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 		e.takeOutLocked(t)
 	}
 	t.state = over
-	if t.taking != nil && t.context != nil {
+	if t.slots != nil && t.context != nil {
 		t.context.cancel(why) // takeSlot ends
 	}
 	t.wakeLocked(why)
@@ -123,7 +122,7 @@ func (e *Engine) grantLocked(t *Ticket) {
 	t.state = inside
 	t.entered = time.Since(launch)
 	e.store.SetInside(t, false)
-	if t.taking != nil {
+	if t.slots != nil {
 		go e.takeSlot(t)
 		return
 	}

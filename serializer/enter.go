@@ -351,8 +351,8 @@ func (e *Engine) forgetDeparted() {
 	e.departed = nil
 	e.mu.Unlock()
 	for t := departed; t != nil; t = t.departed {
-		if t.taking != nil && t.taking.slot != nil { // before the next one comes for a slot
-			e.forget(t.taking.slot)
+		if t.slot != nil { // before the next one comes for a slot
+			e.forget(t.slot)
 		}
 		e.forget(t)
 	}

@@ -43,24 +43,12 @@ func slotQueue(queue, slot string) string {
 
 func isSlotQueue(name string) bool { return strings.HasPrefix(name, slotMark) }
 
-// taking is what a caller inside has, or wants, of the slots. Its engine's lock guards it.
-type taking struct {
-	slots func() []string
-	name  string  // of its slot, or ""
-	slot  *Ticket // in the slot's queue, which is inside, or nil
-}
-
 // Slot implements [Turn].
-func (t *Ticket) Slot() string {
-	if t.taking == nil {
-		return ""
-	}
-	return t.taking.name
-}
+func (t *Ticket) Slot() string { return t.slotName }
 
 // wantsSlotLocked reports whether a ticket is inside, but not its caller, which has no slot.
 func (t *Ticket) wantsSlotLocked() bool {
-	return t.state == inside && t.taking != nil && t.taking.slot == nil
+	return t.state == inside && t.slots != nil && t.slot == nil
 }
 
 // takeSlot ends the wait of a ticket that is inside, with a slot or with a refusal.
@@ -70,7 +58,7 @@ func (e *Engine) takeSlot(t *Ticket) {
 	if err != nil {
 		e.refuseLocked(t, err)
 	} else if t.state == inside {
-		t.taking.name, t.taking.slot, slot = name, slot, nil
+		t.slotName, t.slot, slot = name, slot, nil
 		t.wakeLocked(nil)
 	}
 	e.mu.Unlock()
@@ -86,7 +74,7 @@ const slotInterval = time.Millisecond
 func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 	ctx := t.Context()
 	for {
-		untried := slices.Clone(t.taking.slots())
+		untried := slices.Clone(t.slots())
 		if len(untried) == 0 {
 			return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
 		}
@@ -137,8 +125,7 @@ func (e *Engine) longestFree(queue string, names []string) int {
 	found, first, of := -1, time.Duration(math.MaxInt64), ""
 	for i, name := range names {
 		slot := slotQueue(queue, name)
-		q, used := e.queues[slot], e.slotsUsed[slot]
-		if (q == nil || q.length == 0) && used < first {
+		if q, used := e.queues[slot], e.slotsUsed[slot]; (q == nil || q.length == 0) && used < first {
 			found, first, of = i, used, slot
 		}
 	}
@@ -151,9 +138,9 @@ func (e *Engine) longestFree(queue string, names []string) int {
 // leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with
 // it out of the store.
 func (e *Engine) leaveSlotLocked(t *Ticket) {
-	if t.taking != nil && t.taking.slot != nil {
-		e.noteSlotLocked(t.taking.slot.Queue)
-		e.takeOutLocked(t.taking.slot)
+	if t.slot != nil {
+		e.noteSlotLocked(t.slot.Queue)
+		e.takeOutLocked(t.slot)
 	}
 }
 

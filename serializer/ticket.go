@@ -56,8 +56,10 @@ type waiter struct {
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
 	heldUntil time.Duration // since launch; 0 unless the caller has left by Turn.LeaveAt
-	taking    *taking       // one of Arrival.Slots; nil without these
-	holder    *Ticket       // a turn of this engine that the caller has already, or nil
+	slots     func() []string
+	slot      *Ticket // inside the queue of one of the slots; nil while it has none
+	slotName  string  // which one
+	holder    *Ticket // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	ended     func()       // of Turn.LeaveAt
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
@@ -94,14 +96,12 @@ func newTicket(e *Engine, a *Arrival) *Ticket {
 	t := &both.Ticket
 	t.waiter = &both.waiter
 	t.Queue, t.Client, t.Rule = a.Queue, a.Client, a.Rule
-	t.engine, t.revoke, t.requester, t.noWait, t.seenLimit = e, a.Revoke, a.Requester, a.NoWait, a.Rule.Limit
+	t.engine, t.revoke, t.requester, t.noWait = e, a.Revoke, a.Requester, a.NoWait
+	t.slots, t.seenLimit = a.Slots, a.Rule.Limit
 	if a.DropOldest {
 		t.mostWaiting = a.MaxWaiting
 	} else {
 		t.max = a.MaxWaiting
-	}
-	if a.Slots != nil {
-		t.taking = &taking{slots: a.Slots}
 	}
 	for _, turn := range a.Holds {
 		if held, _ := turn.(*Ticket); held != nil && held.engine == e {
