@@ -17,18 +17,18 @@ import (
 func (s *Store) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	s.issuing.Lock()
 	defer s.issuing.Unlock()
-	joined, err := s.current.Load().append(ctx, tickets)
+	err := s.current.Load().append(ctx, tickets)
 	if err != nil {
-		err = s.appendAgain(ctx, tickets[joined:], err) // see replaced.go
+		err = s.appendAgain(ctx, tickets, err) // see replaced.go
 	}
 	return err
 }
 
-// append issues tickets under the guard, and reports those that other processes see. It
-// returns how many.
-func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (joined int, err error) {
+// append issues tickets under the guard, and reports those that other processes see: none if the
+// error is [dir.ErrReplaced] or errMissing.
+func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) error {
 	if err := d.guard.Lock(ctx); err != nil {
-		return 0, d.failed("locking", name.Guard, err)
+		return d.failed("locking", name.Guard, err)
 	}
 	defer d.guard.Unlock()
 	d.syncing.Lock()
@@ -37,14 +37,14 @@ func (d *directory) append(ctx context.Context, tickets []*serializer.Ticket) (j
 	made, err := d.issueLocked(tickets)
 	// A process that takes a newer guard after this check sees the files that were made.
 	if err := d.guard.Check(); err != nil {
-		return 0, d.takeBackLocked(tickets[:made], err)
+		return d.takeBackLocked(tickets[:made], err)
 	}
 	for _, t := range tickets[:made] {
 		if !d.events.Joined(t) {
 			_ = d.withdraw(t)
 		}
 	}
-	return made, err
+	return err
 }
 
 // issueLocked numbers tickets and makes their files. It returns how many were made. The

@@ -40,9 +40,7 @@ func (s *Store) appendAgain(ctx context.Context, tickets []*serializer.Ticket, e
 		if err = s.exchange(); err != nil {
 			break
 		}
-		var joined int
-		joined, err = s.current.Load().append(ctx, tickets)
-		tickets = tickets[joined:]
+		err = s.current.Load().append(ctx, tickets)
 	}
 	if d := s.current.Load(); errors.Is(err, dir.ErrReplaced) && d.holdTurns(tickets) {
 		err = d.appendHere(ctx, tickets)
@@ -74,8 +72,7 @@ func (d *directory) appendHere(ctx context.Context, tickets []*serializer.Ticket
 	}
 	defer d.guard.Close()
 	d.guard.Stay(func() bool { return d.holdTurns(tickets) })
-	_, err = d.append(ctx, tickets)
-	return err
+	return d.append(ctx, tickets)
 }
 
 // moveOn opens the directory that has taken the place of this one, if no tickets are being
