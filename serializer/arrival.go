@@ -87,18 +87,6 @@ type Turn interface {
 	// Leave ends the turn. Calls after the first do nothing.
 	Leave()
 
-	// LeaveAt ends the turn at a moment, or at once if that has passed. Meanwhile the ticket
-	// is inside without its caller, so with a limit of n, at most n callers enter in such a time.
-	// If the turn is or gets revoked, also by [Engine.Close], it ends at once; then [Arrival.Revoke] is not
-	// called.
-	// Another LeaveAt does not put it off; Leave still ends it at once. When it has ended, ended
-	// is called, once and from another goroutine. Nil means no notification.
-	LeaveAt(moment time.Time, ended func())
-
-	// Reenter takes LeaveAt back: the caller is inside again, and what LeaveAt got is not
-	// called. It returns false if the turn has ended.
-	Reenter() bool
-
 	// SetCaller gives the turn another caller. From now on, its requester stands in lists, and its
 	// revoke is what [Arrival.Revoke] was. If the turn is revoked already, that is called at once.
 	SetCaller(requester Requester, revoke func(cause error))

@@ -373,10 +373,6 @@ func (e *Engine) leave(t *Ticket) {
 		e.mu.Unlock()
 		return
 	}
-	if t.heldUntil != 0 {
-		t.timer.Stop()
-	}
-	ended := t.ended
 	q := t.in
 	next := e.takeOutLocked(t)
 	if t.context != nil {
@@ -394,8 +390,5 @@ func (e *Engine) leave(t *Ticket) {
 	}
 	if !putOff {
 		e.forgetDeparted()
-	}
-	if ended != nil {
-		go ended()
 	}
 }

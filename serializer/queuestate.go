@@ -31,12 +31,10 @@ type TicketState struct {
 	Entered time.Time `json:"entered,omitzero"` // when a holder of this process entered; otherwise zero
 	Revoked time.Time `json:"revoked,omitzero"` // when the turn of a holder of this process was taken back; otherwise zero
 
-	// HeldUntil is when the turn ends of a holder of this process that has left by
-	// [Turn.LeaveAt]; otherwise zero.
-	HeldUntil time.Time `json:"held_until,omitzero"`
-
-	// Requests is how many requests a visit of this process has had, and LastRequest when the
-	// latest came or ended. Both are zero of other tickets. The engine leaves both to its users.
+	// HeldUntil is when a turn of this process ends whose request has left. Requests is how many
+	// requests a visit of this process has had, and LastRequest when the latest came or ended. All
+	// are zero of other tickets. The engine leaves them to its users, as it does Revoked.
+	HeldUntil   time.Time `json:"held_until,omitzero"`
 	Requests    int       `json:"requests,omitempty"`
 	LastRequest time.Time `json:"last_request,omitzero"`
 

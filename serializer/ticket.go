@@ -55,19 +55,17 @@ type waiter struct {
 	max       int           // Arrival.MaxWaiting, unless Arrival.DropOldest is set
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
-	heldUntil time.Duration // since launch; 0 unless the caller has left by Turn.LeaveAt
 	slots     func() []string
 	slot      *Ticket // inside the queue of one of the slots; nil while it has none
 	slotName  string  // which one
 	holder    *Ticket // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
-	ended     func()       // of Turn.LeaveAt
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
 	requester Requester
 	refusal   error         // set before the message
 	ready     chan struct{} // gets one message when the wait has ended; nil unless it waits in Enter
 	done      func(Turn, error)
-	timer     *time.Timer // of a caller of Join, until the turn has come; then of heldUntil
+	timer     *time.Timer // of a caller of Join, until the turn has come
 	departed  *Ticket     // the next one in Engine.departed
 }
 
@@ -149,6 +147,16 @@ func (t *Ticket) String() string { return fmt.Sprintf("ticket %d of queue %q", t
 // MarshalText is String, for JSON and logs.
 func (t *Ticket) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 
+// SetCaller implements [Turn].
+func (t *Ticket) SetCaller(requester Requester, revoke func(cause error)) {
+	t.engine.mu.Lock()
+	defer t.engine.mu.Unlock()
+	t.requester, t.revoke = requester, revoke
+	if t.context != nil && t.context.Err() != nil {
+		t.revokeLocked(context.Cause(t.context))
+	}
+}
+
 // turnContext is that of [Turn.Context].
 type turnContext struct {
 	context.Context
@@ -189,10 +197,6 @@ func (t *Ticket) wakeLocked(refusal error) {
 // revokeLocked takes the turn back from a holder, but only once.
 func (t *Ticket) revokeLocked(cause error) {
 	t.contextLocked().cancel(cause) // only the first cause counts
-	if t.heldUntil != 0 {           // the caller has left, so nothing keeps the turn
-		go t.engine.leave(t)
-		return
-	}
 	revoke := t.revoke
 	t.revoke = nil
 	if revoke != nil {
@@ -240,9 +244,6 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 			s.Entered = s.Arrived
 		}
 		s.Since = s.Entered
-		if t.heldUntil != 0 {
-			s.HeldUntil = wallTime(t.heldUntil, now)
-		}
 	}
 	return s
 }

@@ -33,30 +33,43 @@ func (p *passage) beginHold() {
 	}
 }
 
-// endTurn hands the turn over, now or when it has lasted for long enough. The engine stays open
-// until then, through reloads. So does what is counted of the turn.
+// endTurn hands the turn over, now or when it has lasted for long enough. Until then, the ticket is inside
+// without its request: the store and other processes see an ordinary holder, so no clock is compared
+// between processes. The engine stays open, through reloads. So does what is counted of the turn.
 func (p *passage) endTurn() {
-	if p.visit != nil {
+	switch {
+	case p.visit != nil:
 		p.visit.Leave()
-		return
-	}
-	if p.heldUntil.IsZero() {
-		p.turn.Leave()
+	case p.heldUntil.IsZero():
 		p.turnEnded()
-		return
+	default:
+		p.held.Store(time.AfterFunc(time.Until(p.heldUntil), p.turnEnded))
+		if p.turn.Context().Err() != nil { // it was revoked before
+			p.endHold()
+		}
 	}
-	p.turn.LeaveAt(p.heldUntil, p.turnEnded)
 }
 
 func (p *passage) turnEnded() {
+	p.turn.Leave()
 	p.engine.Release()
 	p.handler.report.Ended(&p.about, p.handler.Visit != nil)
+}
+
+// endHold ends the turn of a request that has left, if it is held. It reports whether it was.
+func (p *passage) endHold() bool {
+	if !p.reenter() {
+		return false
+	}
+	p.turnEnded()
+	return true
 }
 
 // reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it
 // may come to its queue by an error route. It reports whether it has a turn.
 func (p *passage) reenter() bool {
-	return !p.heldUntil.IsZero() && p.context.Over() && p.turn.Reenter()
+	held := p.held.Swap(nil)
+	return held != nil && held.Stop()
 }
 
 // serveHeld serves a request inside, by the turn of an earlier passage that has reentered. This
@@ -70,6 +83,7 @@ func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Req
 	p.turn.SetCaller(p, p.revoke)
 	leave := func() {
 		if p.context.End() {
+			p.turn.SetCaller(earlier, earlier.revoke)
 			earlier.endTurn()
 		}
 	}

@@ -104,8 +104,13 @@ func addRequest(t *serializer.TicketState) {
 	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
 		t.Requests, t.LastRequest, t.HeldUntil = browser.Visited()
 	}
-	if p, ok := t.Requester.(*passage); ok && p.context.Revoked() != nil {
-		t.Revoked = p.context.Revoked().Time
+	if p, ok := t.Requester.(*passage); ok {
+		if p.held.Load() != nil {
+			t.HeldUntil = p.heldUntil.UTC()
+		}
+		if revoked := p.context.Revoked(); revoked != nil {
+			t.Revoked = revoked.Time
+		}
 	}
 	for _, text := range t.Request.Texts() {
 		*text = command.Printable(queueview.Cut(*text, maxRequestText))

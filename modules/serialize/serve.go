@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -46,7 +47,8 @@ type passage struct {
 	response responsebuffer.Buffer // of the next handlers
 	stream   *stream               // that the client gets if the passage has to wait, or nil
 
-	heldUntil time.Time // when the turn ends at the earliest; zero without hold_at_least
+	heldUntil time.Time                  // when the turn ends at the earliest; zero without hold_at_least
+	held      atomic.Pointer[time.Timer] // ends the turn then; nil unless the request has left
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -419,7 +421,7 @@ func (p *passage) revoke(cause error) {
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
-	if !p.context.Revoke(cause) {
+	if cause != errHoldTimeout && p.endHold() || !p.context.Revoke(cause) {
 		return
 	}
 	if p.context.Inside() {

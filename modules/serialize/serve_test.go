@@ -4,11 +4,14 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
@@ -97,5 +100,43 @@ func TestHeldTurns(t *testing.T) {
 	}
 	if want := []int{2, 2, 1, 0}; !slices.Equal(held, want) {
 		t.Errorf("behind the handlers, from the innermost, %v turns are held; expected %v", held, want)
+	}
+}
+
+// A turn of hold_at_least that is taken back ends with its request, or at once if that has left.
+func TestHeldTurnIsTakenBack(t *testing.T) {
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+	defer cancel()
+	s := &Handler{Prefix: "taken_back_", HoldAtLeast: caddy.Duration(time.Hour), EngineRaw: []byte(`{"engine": "memory"}`)}
+	if err := s.Provision(ctx); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Cleanup() }()
+	inside := func() int {
+		inside, _ := s.engine.Count(s.Prefix)
+		return inside
+	}
+	for _, before := range []bool{true, false} {
+		evict := func() {
+			token, _ := strconv.ParseUint(s.engine.Known(s.prefix.CanBe)[0].Tickets[0].Token, 10, 64)
+			if err := s.engine.Evict(t.Context(), s.Prefix, token); err != nil {
+				t.Error(err)
+			}
+		}
+		w := httptest.NewRecorder()
+		r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
+		_ = s.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+			if before {
+				evict()
+			}
+			return nil
+		}))
+		if !before {
+			if inside() != 1 {
+				t.Error("the turn is not held")
+			}
+			evict()
+		}
+		wait.Until(t, "the turn has ended", func() bool { return inside() == 0 })
 	}
 }

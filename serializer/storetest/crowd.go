@@ -159,13 +159,10 @@ func (v *caller) token() (token uint64) {
 }
 
 // leave ends the caller's turn.
-func (v *caller) leave() { v.leaveAt(time.Time{}) }
-
-// leaveAt ends the caller's turn at a moment.
-func (v *caller) leaveAt(moment time.Time) {
+func (v *caller) leave() {
 	v.left = true
 	v.crowd.judge(v.arrival.Queue, func(q *testjudge.Queue[*caller]) { q.Leave(func(other *caller) bool { return other == v }) })
-	v.turn.LeaveAt(moment, nil)
+	v.turn.Leave()
 }
 
 // list is what an engine lists.
@@ -223,7 +220,7 @@ func engineNoWait(c *crowd) {
 	}
 }
 
-// If turns are held after their callers have left, at most as many callers as may be inside
+// If turns last for a time at least, at most as many callers as may be inside
 // together enter within that time, whichever engines they use.
 func engineHeld(c *crowd) {
 	const callers, held = 12, 20 * time.Millisecond
@@ -241,7 +238,8 @@ func engineHeld(c *crowd) {
 					return
 				}
 				entries[i] = time.Now()
-				v.leaveAt(entries[i].Add(held))
+				time.Sleep(held)
+				v.leave()
 			})
 		}
 		all.Wait()
