@@ -115,6 +115,13 @@ func TestReloadKeepsVisits(t *testing.T) {
 		t.Errorf("after a reload: %s with turn %s; expected %s", a.word, a.Header.Get("Token"), token)
 	}
 	s.inside(0)
+	s.change, s.idle = nil, time.Hour
+	s.load(1)
+	b.enters(ctx, "/").want(s, "200")
+	s.idle = time.Millisecond // so the visit is too long now. Bug: its place stayed taken for the old time
+	s.load(1)
+	time.Sleep(20 * s.idle)
+	b.enters(ctx, "/").want(s, "200")
 }
 
 // A reload that changes concurrency reaches the visits and the browsers in line: the next one
