@@ -16,20 +16,20 @@ import (
 // Making an ID as text, beside other generators. With -cpu 1,2 it shows whether cores get into
 // each other's way.
 func BenchmarkIDs(b *testing.B) {
-	arrival := time.Now()
+	txid, arrival := uniqueid.NewTXIDGenerator(), time.Now()
 	unique, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, uniqueid.RandomNode())
 	if err != nil {
 		b.Fatal(err)
 	}
-	trace := func() uniqueid.TraceContext { return uniqueid.NewTraceContext(uniqueid.NewUUIDv7()) }
+	trace := func() uniqueid.TraceContext { return uniqueid.NewTraceContext(txid.NewUUIDv7()) }
 	for _, g := range []struct {
 		name string
 		next func(buf []byte) ([]byte, error)
 	}{
-		{"txid,AppendText", func(buf []byte) ([]byte, error) { return uniqueid.NewTXID().AppendText(buf) }},
+		{"txid,AppendText", func(buf []byte) ([]byte, error) { return txid.New().AppendText(buf) }},
 		{"txid", text(func() string { return uniqueid.NewTXID().String() })},
 		{"unique_id", text(func() string { return unique.New(arrival).String() })},
-		{"uuid_v7,AppendText", func(buf []byte) ([]byte, error) { return uniqueid.NewUUIDv7().AppendText(buf) }},
+		{"uuid_v7,AppendText", func(buf []byte) ([]byte, error) { return txid.NewUUIDv7().AppendText(buf) }},
 		{"uuid_v7", text(func() string { return uniqueid.NewUUIDv7().String() })},
 		{"traceparent,AppendText", func(buf []byte) ([]byte, error) { return trace().AppendText(buf) }},
 		{"rs/xid", text(func() string { return xid.New().String() })},

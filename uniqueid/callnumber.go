@@ -1,6 +1,9 @@
 package uniqueid
 
-import "database/sql/driver"
+import (
+	"cmp"
+	"database/sql/driver"
+)
 
 const (
 	callNumberBits = 47
@@ -74,6 +77,9 @@ func (n CallNumber) Run() uint32 { return uint32(n.fields() >> sequenceBits & Ma
 
 // Sequence returns the number within the run, 0 to [RunLen]-1.
 func (n CallNumber) Sequence() uint16 { return uint16(n.fields() & (RunLen - 1)) }
+
+// Compare returns -1, 0 or 1, by the order of texts. It is not the order of making.
+func (n CallNumber) Compare(other CallNumber) int { return cmp.Compare(n, other) }
 
 // String returns the number's 8 characters.
 func (n CallNumber) String() string {

@@ -51,6 +51,7 @@ const (
 // seconds also counts as failed. It is not asked again before that call returns.
 type CallNumberGenerator struct {
 	store  RunStore
+	clock  Clock
 	ctx    context.Context // for fetches in the background
 	cancel context.CancelCauseFunc
 
@@ -69,24 +70,23 @@ type run struct {
 
 // fetch is one call of the store, on behalf of any number of waiting goroutines.
 type fetch struct {
-	// ctx ends with the call, and no later than its deadline. Its cause says why there is no
-	// run.
-	ctx context.Context
-	end context.CancelCauseFunc
-	// The generator's mu guards what follows.
-	run    *run      // if the call has succeeded
-	failed time.Time // when it has failed, if so
+	ctx   context.Context // until the deadline of the call
+	ended chan struct{}
+	// The generator's mu guards what follows. run or err is set when the call has ended.
+	run *run
+	err error
+	at  time.Duration // when it ended, by the monotonic clock
 }
 
 // NewCallNumberGenerator makes a generator that takes its runs from store. It
-// does not ask the store yet. It fails only without a store. Close the generator when it is
-// no longer needed.
-func NewCallNumberGenerator(store RunStore) (*CallNumberGenerator, error) {
+// does not ask the store yet. Of the options, only [WithClock] matters. It fails only
+// without a store. Close the generator when it is no longer needed.
+func NewCallNumberGenerator(store RunStore, options ...Option) (*CallNumberGenerator, error) {
 	if store == nil {
 		return nil, errors.New("making a call_number generator: the store is missing: pass a RunStore, such as a FileRunStore")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &CallNumberGenerator{store: store, ctx: ctx, cancel: cancel, last: -1}, nil
+	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}, nil
 }
 
 // Close cancels a request to the store that is in progress. The generator still makes
@@ -128,14 +128,19 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 		return nil
 	}
 	select {
+	case <-f.ended:
 	case <-f.ctx.Done():
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the next run: %w", context.Cause(ctx))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if f.run == nil {
-		return fmt.Errorf("taking the next run: %w", context.Cause(f.ctx))
+	err := f.err
+	if err == nil && f.run == nil {
+		err = context.Cause(f.ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("taking the next run: %w", err)
 	}
 	if g.fetch == f {
 		g.current.Store(f.run)
@@ -153,49 +158,46 @@ func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	if g.current.Load() != used {
 		return nil
 	}
-	if f := g.fetch; f != nil && (f.failed.IsZero() || time.Since(f.failed) < retryAfter) {
+	f := g.fetch
+	if f != nil && (f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
 		return f
 	}
-	deadline, release := context.WithTimeoutCause(g.ctx, fetchTimeout,
+	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,
 		fmt.Errorf("the store has not answered for %v: %w", fetchTimeout, context.DeadlineExceeded))
-	f := new(fetch)
-	f.ctx, f.end = context.WithCancelCause(deadline)
-	g.fetch = f
-	go func() {
-		defer release()
-		g.ask(f)
-	}()
-	return f
+	g.fetch = &fetch{ctx: ctx, ended: make(chan struct{})}
+	go g.ask(g.fetch, cancel)
+	return g.fetch
 }
 
 // ask asks the store for a run. A store may ignore the context, as a file system does. One
 // that fails when the context has ended fails for the context's reason.
-func (g *CallNumberGenerator) ask(f *fetch) {
-	if f.ctx.Err() != nil { // closed
-		return
+func (g *CallNumberGenerator) ask(f *fetch, cancel context.CancelFunc) {
+	defer cancel()
+	number, err := uint32(0), context.Cause(f.ctx)
+	if err == nil {
+		number, err = g.store.NextRun(f.ctx)
 	}
-	number, err := g.store.NextRun(f.ctx)
+	if cause := context.Cause(f.ctx); err != nil && cause != nil {
+		err = cause
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if err == nil {
-		err = g.checkLocked(number)
-	}
-	if err != nil {
-		f.failed = time.Now()
-	} else {
-		g.last, f.run = int64(number), &run{number: uint64(number)}
-	}
-	f.end(err)
+	f.run, f.err = g.acceptLocked(number, err)
+	f.at = g.clock.Monotonic()
+	close(f.ended)
 }
 
-// checkLocked refuses a run that cannot be used. A store may go back, for example because it
-// was restored from a copy. It then does not know that it has issued later runs.
-func (g *CallNumberGenerator) checkLocked(number uint32) error {
-	if number > MaxRun {
-		return fmt.Errorf("the store gave %d: %w", number, ErrRunsExhausted)
+// acceptLocked returns a run to use. A store may go back, for example because it was
+// restored from a copy. It then does not know that it has issued later runs.
+func (g *CallNumberGenerator) acceptLocked(number uint32, err error) (*run, error) {
+	switch {
+	case err != nil:
+		return nil, err
+	case number > MaxRun:
+		return nil, fmt.Errorf("the store gave %d: %w", number, ErrRunsExhausted)
+	case int64(number) <= g.last:
+		return nil, fmt.Errorf("the store gave %d after %d and would repeat numbers", number, g.last)
 	}
-	if int64(number) <= g.last {
-		return fmt.Errorf("the store gave %d after %d and would repeat numbers", number, g.last)
-	}
-	return nil
+	g.last = int64(number)
+	return &run{number: uint64(number)}, nil
 }

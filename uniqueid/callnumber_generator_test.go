@@ -68,50 +68,57 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 }
 
 func TestCallNumberWhileStoreIsGone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		gone := errors.New("no such disk")
-		store := &memoryStore{}
-		gen := Must(NewCallNumberGenerator(store))
-		take(t, gen, 1, 1, 0)
-		store.set(1, gone)
-		take(t, gen, RunLen-1, 1, 1)
-		for range 3 {
-			number, err := gen.New(t.Context())
-			if want := "making a call number: taking the next run: no such disk"; number != 0 || !errors.Is(err, gone) || err.Error() != want {
-				t.Fatalf("made %v, %v", number, err)
-			}
+	clock := newFakeClock(0)
+	gone := errors.New("no such disk")
+	store := &memoryStore{}
+	gen := Must(NewCallNumberGenerator(store, WithClock(clock)))
+	take(t, gen, 1, 1, 0)
+	store.set(1, gone)
+	take(t, gen, RunLen-1, 1, 1)
+	for range 3 {
+		number, err := gen.New(t.Context())
+		if want := "making a call number: taking the next run: no such disk"; number != 0 || !errors.Is(err, gone) || err.Error() != want {
+			t.Fatalf("made %v, %v", number, err)
 		}
-		if calls := store.called(); calls != 2 {
-			t.Errorf("the store was asked %d times, want 2: one that has failed is left alone", calls)
-		}
+	}
+	if calls := store.called(); calls != 2 {
+		t.Errorf("the store was asked %d times, want 2: one that has failed is left alone", calls)
+	}
 
-		store.set(1, nil)
-		if _, err := gen.New(t.Context()); !errors.Is(err, gone) {
-			t.Errorf("before the second was over: %v", err)
-		}
-		time.Sleep(retryAfter)
-		take(t, gen, RunLen, 2, 0)
-		take(t, gen, 1, 3, 0)
-	})
+	store.set(1, nil)
+	if _, err := gen.New(t.Context()); !errors.Is(err, gone) {
+		t.Errorf("before the second was over: %v", err)
+	}
+	clock.pass(retryAfter)
+	take(t, gen, RunLen, 2, 0)
+	take(t, gen, 1, 3, 0)
 }
 
 // A fetch ahead that fails is tried again before the run is used up.
 func TestCallNumberPrefetchRecovers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &memoryStore{gate: make(chan error)}
-		gen := Must(NewCallNumberGenerator(store))
-		go func() { store.gate <- nil }()
-		take(t, gen, prefetchAt+1, 1, 0)
-		store.gate <- errors.New("no such disk")
-		synctest.Wait()
-		take(t, gen, 2*prefetchEvery, 1, prefetchAt+1)
-		time.Sleep(retryAfter)
-		take(t, gen, prefetchEvery, 1, prefetchAt+2*prefetchEvery+1)
-		store.gate <- nil
-		synctest.Wait()
-		take(t, gen, RunLen-prefetchAt-3*prefetchEvery-1, 1, prefetchAt+3*prefetchEvery+1)
-		take(t, gen, 1, 2, 0)
-	})
+	clock := newFakeClock(0)
+	store := &memoryStore{gate: make(chan error)}
+	gen := Must(NewCallNumberGenerator(store, WithClock(clock)))
+	go func() { store.gate <- nil }()
+	take(t, gen, prefetchAt+1, 1, 0)
+	store.gate <- errors.New("no such disk")
+	waitForFetch(gen)
+	take(t, gen, 2*prefetchEvery, 1, prefetchAt+1)
+	clock.pass(retryAfter)
+	take(t, gen, prefetchEvery, 1, prefetchAt+2*prefetchEvery+1)
+	store.gate <- nil
+	waitForFetch(gen)
+	take(t, gen, RunLen-prefetchAt-3*prefetchEvery-1, 1, prefetchAt+3*prefetchEvery+1)
+	take(t, gen, 1, 2, 0)
+}
+
+func waitForFetch(gen *CallNumberGenerator) {
+	gen.mu.Lock()
+	underWay := gen.fetch
+	gen.mu.Unlock()
+	if underWay != nil {
+		<-underWay.ended
+	}
 }
 
 func TestCallNumberStoreThatErrs(t *testing.T) {
@@ -170,7 +177,7 @@ func (s *hangingStore) NextRun(context.Context) (uint32, error) {
 func TestCallNumberStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := Must(NewCallNumberGenerator(store))
+		gen := Must(NewCallNumberGenerator(store, WithClock(newFakeClock(0))))
 		defer gen.Close()
 		began := time.Now()
 		var waiting sync.WaitGroup
@@ -206,7 +213,7 @@ func TestCallNumberStoreThatHangs(t *testing.T) {
 func TestCallNumberPrefetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := Must(NewCallNumberGenerator(store))
+		gen := Must(NewCallNumberGenerator(store, WithClock(newFakeClock(0))))
 		go func() { store.answer <- 1 }()
 		take(t, gen, RunLen, 1, 0)
 		time.AfterFunc(time.Second, gen.Close)

@@ -5,18 +5,36 @@ import (
 	"time"
 )
 
-// clock is wall time carried forward by the monotonic clock. It never goes back while the
-// process runs: a wall clock that steps back is ignored until it has caught up. If that
-// steps forward, clock follows.
+// Clock is what a generator reads the time from. The default is the system's clock;
+// tests pass their own with [WithClock].
+//
+// Both methods are called from several goroutines at once.
+type Clock interface {
+	// Wall returns the time of day. It may step in either direction, as the system's
+	// does when somebody sets it.
+	Wall() time.Time
+	// Monotonic returns the time since some fixed moment. It must never go back.
+	Monotonic() time.Duration
+}
+
+// systemClock is the machine's clock. The monotonic time is read as the time since start:
+// that reads one clock, whereas time.Now reads two.
+type systemClock struct{ start time.Time }
+
+func newSystemClock() *systemClock { return &systemClock{time.Now()} }
+
+func (*systemClock) Wall() time.Time            { return time.Now() }
+func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
+
+// carriedClock is wall time carried forward by the monotonic clock. It never goes back
+// while the process runs: a wall clock that steps back is ignored until it has caught up.
+// If that steps forward, carriedClock follows.
 //
 // Its state is written only then, and once a millisecond, so it stays in every core's
 // cache.
-type clock struct {
-	// start is when the clock was made. The monotonic time is the time since then: that
-	// reads one of the system's clocks, whereas time.Now reads two.
-	start time.Time
-	// fake is the clock of a test, nil for the system's.
-	fake fake
+type carriedClock struct {
+	clock  Clock
+	system *systemClock // clock, if it is the system's: nanos calls it directly
 
 	// offset is the difference between the time since 1970 and the monotonic time, in
 	// nanoseconds. It only grows.
@@ -26,41 +44,23 @@ type clock struct {
 	due atomic.Int64
 }
 
-// fake is a clock of a test, which several goroutines may read at once.
-type fake interface {
-	Wall() time.Time          // may step in either direction
-	Monotonic() time.Duration // since some moment; never goes back
-}
-
-func newClock(fake fake) *clock {
-	c := &clock{start: time.Now(), fake: fake}
-	c.offset.Store(c.wall() - c.monotonic())
+func newCarriedClock(clock Clock) *carriedClock {
+	c := &carriedClock{clock: clock}
+	c.system, _ = clock.(*systemClock)
+	wall := max(clock.Wall().UnixNano(), 0)
+	c.offset.Store(wall - int64(clock.Monotonic()))
 	return c
 }
 
-// wall returns the time of day in nanoseconds since 1970.
-func (c *clock) wall() int64 {
-	if c.fake != nil {
-		return max(c.fake.Wall().UnixNano(), 0)
-	}
-	return max(time.Now().UnixNano(), 0)
-}
-
-// monotonic returns the monotonic time in nanoseconds.
-func (c *clock) monotonic() int64 {
-	if c.fake != nil {
-		return int64(c.fake.Monotonic())
-	}
-	return int64(time.Since(c.start))
-}
-
 // nanos returns the time since 1970 in nanoseconds.
-func (c *clock) nanos() int64 {
-	mono := int64(time.Since(c.start)) // called directly, because this is on the path of every ID
-	if c.fake != nil {
-		mono = c.monotonic()
+func (c *carriedClock) nanos() int64 {
+	var mono time.Duration
+	if c.system != nil {
+		mono = time.Since(c.system.start)
+	} else {
+		mono = c.clock.Monotonic()
 	}
-	nanos := mono + c.offset.Load()
+	nanos := int64(mono) + c.offset.Load()
 	if nanos >= c.due.Load() {
 		return c.compare()
 	}
@@ -70,9 +70,9 @@ func (c *clock) nanos() int64 {
 // compare follows a wall clock that has stepped forward. It reads the wall clock first. A
 // pause between the two readings then makes the offset too small, which is ignored. It
 // never makes it too large, which would last.
-func (c *clock) compare() int64 {
-	wall := c.wall()
-	mono := c.monotonic()
+func (c *carriedClock) compare() int64 {
+	wall := max(c.clock.Wall().UnixNano(), 0)
+	mono := int64(c.clock.Monotonic())
 	offset := c.offset.Load()
 	for offset < wall-mono && !c.offset.CompareAndSwap(offset, wall-mono) {
 		offset = c.offset.Load()
@@ -82,13 +82,13 @@ func (c *clock) compare() int64 {
 	return nanos
 }
 
-// isFine reports whether the clock advances in steps of at most 122 ns, less than a
+// isFine reports whether a clock advances in steps of at most 122 ns, less than a
 // goroutine needs to pass an ID to another.
-func (c *clock) isFine() bool {
-	const finest = 122
-	last := c.monotonic()
+func isFine(clock Clock) bool {
+	const finest = 122 * time.Nanosecond
+	last := clock.Monotonic()
 	for range 64 {
-		next := c.monotonic()
+		next := clock.Monotonic()
 		if next > last && next-last <= finest {
 			return true
 		}

@@ -1,6 +1,5 @@
 // Package uniqueid makes and parses six kinds of IDs, for requests, rows, log lines and traces.
-// Any number of goroutines may make IDs, and none comes twice. One generator of a kind is
-// enough for a process.
+// A generator serves any number of goroutines, and makes no ID twice. One of a kind is enough for a process.
 //
 //	id := uniqueid.NewTXID()                // cbpvimguo4hkaps9lf6g
 //	key := uniqueid.NewUUIDv7()             // 018bcfe5-687b-7048-b456-789abcd54321
@@ -14,7 +13,7 @@
 //   - [TraceID] and [TraceContext], from [NewTraceContext], for W3C Trace Context.
 //   - [CallNumber], from a [CallNumberGenerator], for what people type or read aloud.
 //   - [UniqueID], from a [UniqueIDGenerator], for programs that expect Apache's UNIQUE_ID.
-//   - [ShardedID], from [NewShardedID], for keys that name their shard.
+//   - [ShardedID], from a [ShardedIDGenerator], for keys that name their shard.
 //
 // TXIDs and UUIDs of different processes differ by their random bits. A UniqueIDGenerator needs a
 // [Node] that no other process has. CallNumberGenerators share a [RunStore], such as a [FileRunStore].

@@ -29,7 +29,7 @@ func ExampleTraceContext() {
 		return
 	}
 	sent := received.Child()
-	fmt.Println(sent.TraceID, sent.Flags == uniqueid.TraceSampled, sent.ParentID != received.ParentID)
+	fmt.Println(sent.TraceID(), sent.Flags() == uniqueid.TraceSampled, sent.ParentID() != received.ParentID())
 	// Output: 4bf92f3577b34da6a3ce929d0e0e4736 true true
 }
 

@@ -94,6 +94,9 @@ func (c *fakeClock) set(wall time.Time) {
 	c.wall = wall
 }
 
+// seeded is a source of random bits that is the same in every run of a test.
+func seeded() Option { return WithRandom(rand.NewPCG(1, 2)) }
+
 // key is an ID as two words, for looking for equal ones.
 type key struct{ high, low uint64 }
 
@@ -110,7 +113,7 @@ func txidKey(id TXID) key {
 // counters.
 func uniqueIDKey(id UniqueID) key {
 	return key{
-		uint64(id.Time().Unix())<<32 | uint64(id.Fields().Extra)<<pidBits | uint64(id.Fields().PID),
+		uint64(id.Time().Unix())<<32 | uint64(id.Fields().PIDField),
 		uint64(id.Fields().Counter)<<32 | uint64(id.Fields().Thread),
 	}
 }
@@ -161,12 +164,12 @@ func strictly(a, b key) bool { return compareKeys(a, b) < 0 }
 // No ID is made twice on all cores at once.
 func TestUnique(t *testing.T) {
 	stands, fine := newFakeClock(0), newFakeClock(time.Nanosecond)
-	inOneLane, inManyLanes := newTXIDs(newClock(stands)), newTXIDs(newClock(fine))
+	inOneLane, inManyLanes := NewTXIDGenerator(WithClock(stands)), NewTXIDGenerator(WithClock(fine))
 	fine.tick = 0 // it stands still once the generator has found it fine
 	if !inOneLane.coarse || inManyLanes.coarse {
 		t.Fatal("a clock that stands still is said to be fine, or another one not")
 	}
-	numbers := Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
+	sharded, numbers := Must(NewShardedIDGenerator(16)), Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
 	defer numbers.Close()
 	type test struct {
 		n, long int
@@ -175,9 +178,9 @@ func TestUnique(t *testing.T) {
 	}
 	tests := map[string]test{
 		"txid":                                  {2e6, 50e6, strictly, func() key { return txidKey(NewTXID()) }},
-		"txid, while the clock stands":          {3e5, 50e6, strictly, func() key { return txidKey(inOneLane.txid()) }},
-		"txid, while it stands, in a lane each": {3e5, 10e6, anyOrder, func() key { return txidKey(inManyLanes.txid()) }},
-		"sharded_id":                            {3e5, 50e6, strictly, func() key { return key{low: Must(NewShardedID(16)).moment} }},
+		"txid, while the clock stands":          {3e5, 50e6, strictly, func() key { return txidKey(inOneLane.New()) }},
+		"txid, while it stands, in a lane each": {3e5, 10e6, anyOrder, func() key { return txidKey(inManyLanes.New()) }},
+		"sharded_id":                            {3e5, 50e6, strictly, func() key { return key{low: sharded.New().moment} }},
 		"call_number": {3e5, 50e6, anyOrder, func() key {
 			number, err := numbers.New(t.Context())
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -15,10 +14,9 @@ import (
 // all processes would share it.
 type Node struct {
 	field  [8]byte
+	pid    uint32
 	random bool
 }
-
-func (n Node) pid() uint32 { return binary.BigEndian.Uint32(n.field[4:]) }
 
 // FixedNode returns the node of an IPv4 address and a pid. The error says what is
 // wrong with the address.
@@ -27,45 +25,58 @@ func FixedNode(addr netip.Addr, pid uint32) (Node, error) {
 	if !addr.Is4() {
 		return Node{}, fmt.Errorf("making a node: %q is not an IPv4 address", addr)
 	}
+	node := Node{pid: pid}
 	ip := addr.As4()
-	return Node{field: [8]byte(binary.BigEndian.AppendUint32(ip[:], pid))}, nil
+	copy(node.field[:4], ip[:])
+	binary.BigEndian.PutUint32(node.field[4:], pid)
+	return node, nil
 }
 
-// RandomNode returns a node of 64 random bits.
-func RandomNode() Node {
+// RandomNode returns a node of 64 random bits. Of the options, only [WithRandom]
+// matters.
+func RandomNode(options ...Option) Node {
 	node := Node{random: true}
-	binary.BigEndian.PutUint64(node.field[:], rand.Uint64())
+	binary.BigEndian.PutUint64(node.field[:], draw(newSettings(options).random))
 	return node
 }
+
+// Random reports whether the node consists of random bits.
+func (n Node) Random() bool { return n.random }
 
 // String returns "192.0.2.1 pid 7", or "random" and 16 hexadecimal digits.
 func (n Node) String() string {
 	if n.random {
 		return fmt.Sprintf("random %x", n.field)
 	}
-	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid())
+	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid)
 }
 
-// machine is what distinguishes this process from others.
-type machine struct {
-	hostname  string
-	addrs     []netip.Addr // that the name resolves to
-	err       error        // why there is no name or no address, if so
-	pid       uint32
-	container bool // whether there are signs of one, other than a pid of 1
+// Machine is what [AutoNode] uses to distinguish this process from others.
+type Machine struct {
+	Hostname string
+	// Addrs are the addresses that the name resolves to.
+	Addrs []netip.Addr
+	// Err is why there is no Hostname or no Addrs, if so.
+	Err error
+	PID uint32
+	// Container reports signs of a container, such as a pid namespace of its own. A pid of
+	// 1 is such a sign by itself.
+	Container bool
 }
 
-func thisMachine(ctx context.Context) machine {
-	m := machine{pid: uint32(os.Getpid())}
+// ThisMachine returns the machine that the process runs on. Resolving the name takes at
+// most as long as the context allows.
+func ThisMachine(ctx context.Context) Machine {
+	m := Machine{PID: uint32(os.Getpid())}
 	for _, sign := range []string{"/.dockerenv", "/run/.containerenv"} {
 		_, err := os.Stat(sign)
-		m.container = m.container || err == nil
+		m.Container = m.Container || err == nil
 	}
 	pids, err := os.Readlink("/proc/self/ns/pid")
-	m.container = m.container || err == nil && pids != initialPIDs
-	m.hostname, m.err = os.Hostname()
-	if m.err == nil {
-		m.addrs, m.err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.hostname)
+	m.Container = m.Container || err == nil && pids != initialPIDs
+	m.Hostname, m.Err = os.Hostname()
+	if m.Err == nil {
+		m.Addrs, m.Err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
 	}
 	return m
 }
@@ -77,33 +88,53 @@ const initialPIDs = "pid:[4026531836]"
 // AutoNode returns the node that the document of mod_unique_id asks for: the IPv4
 // address that the host's name resolves to, and the pid. If these cannot distinguish
 // machines, the node is random, and reason says why, in words for a log line.
-// Otherwise, reason is empty. Resolving the name takes at most as long as the context allows.
-// The node is random if
+// Otherwise, reason is empty. The node is random if
 //   - the name resolves to no IPv4 address, to loopback, or to a link-local address,
-//   - the process is in a container (pid 1, a pid namespace, or the file of a container engine): others may have the same pid,
+//   - the process is in a container (pid 1, or m.Container): others may have the same pid,
 //     and the same address by a bridge that every host has, or by their host's network,
 //   - the pid does not fit in the 22 bits that the classic layout has for it.
-func AutoNode(ctx context.Context) (node Node, reason string) { return thisMachine(ctx).node() }
-
-func (m machine) node() (node Node, reason string) {
-	switch {
-	case m.err != nil:
-		reason = fmt.Sprintf("the host's name does not resolve: %v", m.err)
-	case m.pid>>pidBits != 0:
-		reason = fmt.Sprintf("pid %d does not fit in %d bits", m.pid, pidBits)
-	case m.pid == 1 || m.container:
-		reason = "in a container, others can have the same address and pid"
-	default:
-		reason = fmt.Sprintf("the host's name %q has no IPv4 address", m.hostname)
-		for _, addr := range m.addrs {
-			node, err := FixedNode(addr, m.pid)
-			if err == nil && addr.Unmap().IsGlobalUnicast() {
-				return node, ""
-			}
-			if err == nil {
-				reason = fmt.Sprintf("the host's name %q resolves to %s, which is not an address of one machine", m.hostname, addr.Unmap())
-			}
-		}
+func AutoNode(m Machine, options ...Option) (node Node, reason string) {
+	addr, reason := m.addr()
+	if reason != "" {
+		return RandomNode(options...), reason
 	}
-	return RandomNode(), reason
+	node, _ = FixedNode(addr, m.PID) // of an IPv4 address
+	return node, ""
+}
+
+// addr returns the address to use, or the reason why there is none.
+func (m Machine) addr() (netip.Addr, string) {
+	if m.Err != nil {
+		return netip.Addr{}, fmt.Sprintf("the host's name does not resolve: %v", m.Err)
+	}
+	if m.PID>>pidBits != 0 {
+		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.PID, pidBits)
+	}
+	if m.PID == 1 || m.Container {
+		return netip.Addr{}, "in a container, others can have the same address and pid"
+	}
+	reason := fmt.Sprintf("the host's name %q has no IPv4 address", m.Hostname)
+	for _, addr := range m.Addrs {
+		addr = addr.Unmap()
+		if !addr.Is4() {
+			continue
+		}
+		unfit := unfit(addr)
+		if unfit == "" {
+			return addr, ""
+		}
+		reason = fmt.Sprintf("the host's name %q resolves to %s, %s", m.Hostname, addr, unfit)
+	}
+	return netip.Addr{}, reason
+}
+
+// unfit returns why an IPv4 address cannot distinguish machines, or "".
+func unfit(addr netip.Addr) string {
+	switch {
+	case addr.IsLoopback():
+		return "a loopback address that every machine has"
+	case !addr.IsGlobalUnicast():
+		return "which is not an address of one machine"
+	}
+	return ""
 }

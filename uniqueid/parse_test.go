@@ -159,7 +159,7 @@ func TestForms(t *testing.T) {
 		testForms(t, newUniqueIDs(Layout(layout)).New(time.Now()), "AAAAAAAAAAAAAAAAAAA")
 	}
 	testForms(t, UniqueID{layout: Modern}, "AAAAAAAAAAAAAAAAAAA")
-	testForms(t, Must(NewShardedID(1000)), "000000000000000000")
+	testForms(t, Must(NewShardedIDGenerator(1000)).New(), "000000000000000000")
 	testForms(t, MaxCallNumber, "00000000")
 	testForms(t, NewUUIDv7(), "")
 	testForms(t, NewUUIDv7().TraceID(), "")
@@ -197,9 +197,11 @@ func TestDecodeNonsense(t *testing.T) {
 func TestCompare(t *testing.T) {
 	testCompare(t, ParseTXID, "00000000000000000000", "4om9qi54000000000000", "cbpvimguo4hkaps9lf60", "cbpvimguo4hkaps9lf6g")
 	testCompare(t, ParseUUIDv7, "018bcfe5-687b-7048-b456-789abcd54321", "018bcfe5-687c-7048-b456-789abcd54320")
+	testCompare(t, ParseTraceID, "00000000000000000000000000000001", "4bf92f3577b34da6a3ce929d0e0e4736")
 	// Texts sort differently: a to z are before 0, and the shard is not the time.
 	testCompare(t, ParseUniqueID, "O5rKAH8AAAEAAAABAAE", "O5rKAMCoAQoAADA5@@-7777-", "PFobLMCoAQoAADA5AQI", "ZVPxAAARIjNEVWZ3iJmrzQAAAAc", "------------------8")
 	testCompare(t, ParseShardedID, "39f3c4aa5c7f2c2d33", "1000004aa5c7f2c2d4a", "300aa4aa5c7f2c2d51")
+	testCompare(t, ParseCallNumber, "00000000", "009NKUO8", "03KOE60u", "dxlGgaI3")
 }
 
 func testCompare[T interface{ Compare(T) int }](t *testing.T, parse func(string) (T, error), ascending ...string) {
@@ -237,8 +239,8 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 		{failed(NewFileRunStore("new/")), `making a store of runs: "new/" is not the path of a file`},
 		{failed(NewUniqueIDGenerator(Classic, Node{})), "making a unique_id generator: the node is missing: make one with AutoNode, FixedNode or RandomNode"},
 		{failed(NewUniqueIDGenerator(3, Node{})), "making a unique_id generator: unknown layout 3"},
-		{failed(NewShardedID(0)), "making a sharded_id: number of shards is 0: want 1 to 1000000"},
-		{failed(NewShardedID(MaxShards + 1)), "making a sharded_id: number of shards is 1000001: want 1 to 1000000"},
+		{failed(NewShardedIDGenerator(0)), "making a sharded_id generator: number of shards is 0: want 1 to 1000000"},
+		{failed(NewShardedIDGenerator(MaxShards + 1)), "making a sharded_id generator: number of shards is 1000001: want 1 to 1000000"},
 		{failed(ParseShardedIDOf("39f3c4aa5c7f2c2d33", 0)), "number of shards is 0: want 1 to 1000000"},
 		{failed(FixedNode(netip.Addr{}, 1)), `making a node: "invalid IP" is not an IPv4 address`},
 		{failed(FixedNode(netip.MustParseAddr("2001:db8::1"), 1)), `making a node: "2001:db8::1" is not an IPv4 address`},
@@ -251,6 +253,10 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 	if left, err := os.ReadDir("."); err != nil || len(left) > 0 {
 		t.Errorf("bad paths left %v, %v", left, err)
 	}
+	// Options that are nil leave the defaults.
+	options := []Option{nil, WithClock(nil), WithRandom(nil)}
+	NewTXIDGenerator(options...).NewUUIDv7()
+	Must(NewShardedIDGenerator(1, options...)).New()
 	defer func() {
 		if err, ok := recover().(*ParseError); !ok {
 			t.Errorf("Must with an error panics with %v", err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"database/sql/driver"
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"strconv"
 	"sync"
@@ -134,14 +133,33 @@ func decodeShardedID(text string) (Decoded, error) {
 	}}, err
 }
 
-// NewShardedID makes a ShardedID for 1 to [MaxShards] shards. It never uses a microsecond
-// twice in a process, like PHP's uniqid: it waits for the next one. The time never goes back
+// ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
+// microsecond twice, like PHP's uniqid: it waits for the next one. The time never goes back
 // while the process runs. With a coarse clock, as on Windows, it may be 16 ms ahead.
-func NewShardedID(shards int) (ShardedID, error) {
+type ShardedIDGenerator struct {
+	shards uint32
+	random func() uint64
+	micros *microseconds
+}
+
+// NewShardedIDGenerator makes a generator for 1 to [MaxShards] shards. All generators
+// of a process that use the system's clock share the microseconds, so that together
+// they never use one twice either.
+func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, error) {
 	if err := checkShards(shards); err != nil {
-		return ShardedID{}, fmt.Errorf("making a sharded_id: %w", err)
+		return nil, fmt.Errorf("making a sharded_id generator: %w", err)
 	}
-	return makeShardedID(processMicros().take(), uint16(rand.Uint32()), uint32(shards)), nil
+	s := newSettings(options)
+	m := processMicros()
+	if _, ok := s.clock.(*systemClock); !ok {
+		m = newMicroseconds(s.clock)
+	}
+	return &ShardedIDGenerator{uint32(shards), s.random, m}, nil
+}
+
+// New makes a ShardedID.
+func (g *ShardedIDGenerator) New() ShardedID {
+	return makeShardedID(g.micros.take(), uint16(draw(g.random)), g.shards)
 }
 
 // coarseTick is how long a coarse clock may stand still, in microseconds.
@@ -149,21 +167,22 @@ const coarseTick = 16_000
 
 // microseconds are the microseconds of a clock.
 type microseconds struct {
-	clock *clock
+	clock *carriedClock
 	last  atomic.Int64 // the last one that was used
 	ahead int64        // how many it may be ahead of the clock
 }
 
-func newMicroseconds(clock *clock) *microseconds {
-	m := &microseconds{clock: clock}
-	if !clock.isFine() {
+func newMicroseconds(clock Clock) *microseconds {
+	m := &microseconds{clock: newCarriedClock(clock)}
+	if !isFine(clock) {
 		m.ahead = coarseTick
 	}
 	return m
 }
 
-// processMicros returns the microseconds of the process.
-var processMicros = sync.OnceValue(func() *microseconds { return newMicroseconds(newClock(nil)) })
+// processMicros returns the microseconds that all generators with the system's clock
+// share.
+var processMicros = sync.OnceValue(func() *microseconds { return newMicroseconds(newSystemClock()) })
 
 // take takes a microsecond since 1970 that no other ID uses.
 func (m *microseconds) take() int64 {

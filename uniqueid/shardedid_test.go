@@ -5,11 +5,13 @@ import (
 	"time"
 )
 
-// IDs for different numbers of shards share the microseconds.
-func TestShardedIDUniqueAcrossShards(t *testing.T) {
+// Two generators of a process, perhaps for other numbers of shards, share the
+// microseconds.
+func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	var keys []key
+	gens := []*ShardedIDGenerator{Must(NewShardedIDGenerator(2)), Must(NewShardedIDGenerator(3))}
 	for i := range 10_000 {
-		id := Must(NewShardedID(2 + i%2))
+		id := gens[i%2].New()
 		keys = append(keys, key{low: id.moment})
 	}
 	wantDistinct(t, keys)
@@ -19,26 +21,26 @@ func TestShardedIDUniqueAcrossShards(t *testing.T) {
 // for its next tick: 64 IDs a second.
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
-	micros := newMicroseconds(newClock(clock))
-	micros.ahead = 1000
-	first := micros.take()
+	gen := Must(NewShardedIDGenerator(1, WithClock(clock)))
+	gen.micros.ahead = 1000
+	first := gen.New()
 	for i := range 1000 {
-		if next := micros.take(); next-first != int64(i+1) {
-			t.Fatalf("the ID %d after the first is %d microseconds later", i+1, next-first)
+		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {
+			t.Fatalf("the ID %d after the first is of %v, the first of %v", i+1, id.Time(), first.Time())
 		}
 	}
-	next := make(chan int64)
-	go func() { next <- micros.take() }()
+	next := make(chan ShardedID)
+	go func() { next <- gen.New() }()
 	clock.pass(time.Microsecond)
-	if late := <-next - first; late != 1001 {
-		t.Errorf("after the tick came an ID that is %d microseconds later than the first", late)
+	if id := <-next; id.Time().Sub(first.Time()) != 1001*time.Microsecond {
+		t.Errorf("after the tick came %v, the first is of %v", id.Time(), first.Time())
 	}
 }
 
 func TestShardedIDClock(t *testing.T) {
 	clock := newFakeClock(100 * time.Nanosecond)
-	micros := newMicroseconds(newClock(clock))
-	last := micros.take()
+	gen := Must(NewShardedIDGenerator(1000, WithClock(clock), seeded()))
+	last := gen.New()
 	for i := range 50_000 {
 		if i == 20_000 {
 			clock.set(clock.Wall().Add(-time.Hour))
@@ -47,13 +49,16 @@ func TestShardedIDClock(t *testing.T) {
 			clock.set(clock.Wall().Add(2 * time.Hour))
 			clock.pass(time.Millisecond)
 		}
-		next := micros.take()
-		if next <= last || i < 20_000 && next-last > 1 {
-			t.Fatalf("after %d came %d", last, next)
+		id := gen.New()
+		if !id.Time().After(last.Time()) || id.Shard() != int(id.micros()%1000) {
+			t.Fatalf("after %v came %v", last, id)
 		}
-		last = next
+		if i < 20_000 && id.Time().Sub(last.Time()) > time.Microsecond {
+			t.Fatalf("after %v it is %v", last.Time(), id.Time())
+		}
+		last = id
 	}
-	if late := clock.Wall().Sub(time.UnixMicro(last)); late > time.Millisecond {
+	if late := clock.Wall().Sub(last.Time()); late > time.Millisecond {
 		t.Errorf("the step forward was not taken up: the time is %v late", late)
 	}
 }

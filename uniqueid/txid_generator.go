@@ -2,7 +2,6 @@ package uniqueid
 
 import (
 	"math/bits"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 )
@@ -21,24 +20,13 @@ const (
 	cacheLinePairs = 128 // processors fetch lines of 64 bytes in pairs
 )
 
-// NewTXID makes a TXID. It never fails, never waits and never makes the same ID twice in a
-// process.
+// TXIDGenerator makes TXIDs and UUIDv7s. It is safe for concurrent use, never fails, never
+// waits and never makes the same ID twice.
 //
 // The time is wall time, carried forward by the monotonic clock. While the process
-// runs, it never goes back, and it follows a step forward within a millisecond. An ID made
-// after another sorts after it, even between goroutines, if 31 ns lie in between. To guess
-// the next ID, somebody must hit the moment to 31 ns, the lane and 27 bits, which come from
-// the Go runtime's ChaCha8 generator. Still, a TXID is a name, not a password.
-func NewTXID() TXID { return processTXIDs().txid() }
-
-// NewUUIDv7 makes a UUIDv7: a TXID as [NewTXID] makes it, and 20 random bits of the same source.
-func NewUUIDv7() UUIDv7 { return packUUIDv7(processTXIDs().next()) }
-
-// processTXIDs returns what makes the process's TXIDs. Two would know nothing of each other.
-var processTXIDs = sync.OnceValue(func() *txids { return newTXIDs(newClock(nil)) })
-
-// txids makes TXIDs. The 54 bits that the format calls random are filled so that an ID can
-// neither repeat in the process nor be guessed from outside:
+// runs, it never goes back, and it follows a step forward within a millisecond. The 54 bits
+// that the format calls random are filled so that an ID can neither repeat in the process
+// nor be guessed from outside:
 //
 //	 0                          22          34                  54
 //	+---------------------------+-----------+-------------------+
@@ -46,7 +34,8 @@ var processTXIDs = sync.OnceValue(func() *txids { return newTXIDs(newClock(nil))
 //	+---------------------------+-----------+-------------------+
 //
 // The growing part is the fraction of the millisecond, in steps of 31 ns, and 7 random
-// bits.
+// bits. So an ID made after another sorts after it, even between goroutines, if such a
+// step lies in between.
 //
 // One word holds the last ID: the next one is greater, if the clock has not moved by a
 // random step. Once two cores have met at the word, each makes IDs in a lane of its own,
@@ -60,9 +49,12 @@ var processTXIDs = sync.OnceValue(func() *txids { return newTXIDs(newClock(nil))
 // the word, whose growing part starts at random in each millisecond and continues in
 // random steps. It may run into the next millisecond before the clock does.
 //
-// The random bits come from a secret and a key, which is drawn anew for each millisecond.
-type txids struct {
-	clock  *clock
+// The random bits come from a secret and a key, which is drawn anew for each millisecond,
+// by default from a cryptographically strong source. To guess the next ID, somebody must
+// hit the moment to 31 ns, the lane and 27 bits. Still, a TXID is a name, not a password.
+type TXIDGenerator struct {
+	clock  *carriedClock
+	random func() uint64
 	secret uint64
 	coarse bool
 	free   uint64 // mask of the growing part's random bits
@@ -85,8 +77,16 @@ type txidLane struct {
 	_       [cacheLinePairs - 24]byte
 }
 
-func newTXIDs(clock *clock) *txids {
-	g := &txids{clock: clock, secret: rand.Uint64() | 1, coarse: !clock.isFine()}
+// NewTXIDGenerator makes a generator. One is enough for a process. Two generators know
+// nothing of each other, and are as likely to make the same ID as two processes are.
+func NewTXIDGenerator(options ...Option) *TXIDGenerator {
+	s := newSettings(options)
+	g := &TXIDGenerator{
+		clock:  newCarriedClock(s.clock),
+		random: s.random,
+		secret: draw(s.random) | 1,
+		coarse: !isFine(s.clock),
+	}
 	free := txidFreeBits
 	if g.coarse {
 		free = txidGrowingBits
@@ -96,18 +96,25 @@ func newTXIDs(clock *clock) *txids {
 	return g
 }
 
-func (g *txids) txid() TXID {
+// processTXIDs returns the process's own generator.
+var processTXIDs = sync.OnceValue(func() *TXIDGenerator { return NewTXIDGenerator() })
+
+// NewTXID makes a TXID with the process's own generator.
+func NewTXID() TXID { return processTXIDs().New() }
+
+// New makes a TXID.
+func (g *TXIDGenerator) New() TXID {
 	high, low, _ := g.next()
 	return packTXID(high, low)
 }
 
 // next returns the bits of a TXID, and 20 random bits more.
-func (g *txids) next() (high uint64, low, more uint32) {
+func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
 	stamp := txidStamp(g.clock.nanos())
 	for !g.met.Load() {
 		last, key := g.last.Load(), g.key.Load()
 		if g.coarse || stamp>>txidGrowingBits > last>>txidGrowingBits {
-			key = rand.Uint64()
+			key = draw(g.random)
 			g.key.Store(key)
 		}
 		random := (stamp ^ key) * goldenRatio
@@ -133,7 +140,7 @@ func (g *txids) next() (high uint64, low, more uint32) {
 // after returns the high word for a time, with random bits in place of its last bits. If
 // that is not after last, it returns a random step after last. A step is at most the third
 // root of the free part: tens of thousands in one millisecond still stay within it.
-func (g *txids) after(last, stamp, random uint64) uint64 {
+func (g *TXIDGenerator) after(last, stamp, random uint64) uint64 {
 	random >>= 64 - txidGrowingBits
 	high := stamp&^g.free | random&g.free
 	if high > last {
@@ -146,7 +153,7 @@ func (g *txids) after(last, stamp, random uint64) uint64 {
 // lane bits hide the number of the lane by bits that depend on all other bits and the
 // secret. Two IDs that agree in the others hide it by the same bits, so two numbers never
 // look the same.
-func (g *txids) rest(high, number, random uint64) (low, more uint32) {
+func (g *TXIDGenerator) rest(high, number, random uint64) (low, more uint32) {
 	up, down := bits.Mul64(random^high, g.secret)
 	random = up ^ down
 	nonce := random & txidNonceMask
@@ -156,8 +163,8 @@ func (g *txids) rest(high, number, random uint64) (low, more uint32) {
 
 // claim takes a lane number, not 0, for the millisecond of high. If other lanes are already
 // in the next one, or if all its numbers are taken, high moves on to that.
-func (g *txids) claim(lane *txidLane, high uint64) uint64 {
-	lane.key = rand.Uint64()
+func (g *TXIDGenerator) claim(lane *txidLane, high uint64) uint64 {
+	lane.key = draw(g.random)
 	for {
 		last := g.claimed.Load()
 		number := max(high>>txidGrowingBits<<txidLaneBits, last) + 1

@@ -12,7 +12,7 @@ import (
 // the same number.
 func TestLanesAreClaimedOnce(t *testing.T) {
 	const millis = 1_700_000_000_000
-	gen := newTXIDs(newClock(nil))
+	gen := NewTXIDGenerator()
 	claims := makeFromAllCores(t, 3*(1<<txidLaneBits-2), anyOrder, func() key {
 		var lane txidLane
 		high := gen.claim(&lane, millis<<txidGrowingBits|5)
@@ -30,14 +30,14 @@ func TestLanesAreClaimedOnce(t *testing.T) {
 // A lane that begins after the word goes on behind it, and never takes the word's number.
 func TestLanesFollowTheWord(t *testing.T) {
 	clock := newFakeClock(time.Nanosecond)
-	gen := newTXIDs(newClock(clock))
+	gen := NewTXIDGenerator(WithClock(clock))
 	clock.tick = 0
-	last := gen.txid()
+	last := gen.New()
 	for range 1000 {
-		last = gen.txid()
+		last = gen.New()
 	}
 	gen.met.Store(true)
-	if id := gen.txid(); id.String() <= last.String() {
+	if id := gen.New(); id.String() <= last.String() {
 		t.Errorf("after %v came %v", last, id)
 	}
 	if number := gen.claimed.Load() & (1<<txidLaneBits - 1); number == 0 {
@@ -62,9 +62,9 @@ func TestTXIDSortsAcrossGoroutines(t *testing.T) {
 
 func TestTXIDClock(t *testing.T) {
 	clock := newFakeClock(0)
-	gen := newTXIDs(newClock(clock))
+	gen := NewTXIDGenerator(WithClock(clock), seeded())
 	start := clock.Wall()
-	last := gen.txid()
+	last := gen.New()
 	for _, tt := range []struct {
 		name string
 		set  time.Duration // of the wall clock, after start
@@ -83,7 +83,7 @@ func TestTXIDClock(t *testing.T) {
 		clock.set(start.Add(tt.set))
 		clock.pass(tt.pass)
 		for range 1000 {
-			id := gen.txid()
+			id := gen.New()
 			if id.String() <= last.String() {
 				t.Fatalf("%s: after %v came %v", tt.name, last, id)
 			}
@@ -119,12 +119,12 @@ func TestTXIDStampIsExact(t *testing.T) {
 func TestTXIDBitsLookRandom(t *testing.T) {
 	const n = 4000
 	clock := newFakeClock(0)
-	gen := newTXIDs(newClock(clock))
+	gen := NewTXIDGenerator(WithClock(clock))
 	var set [txidRandomBits]int
 	differ, last := 0, uint64(0)
 	for range n {
 		clock.pass(time.Millisecond)
-		random := gen.txid().Random()
+		random := gen.New().Random()
 		for i := range set {
 			set[i] += int(random >> i & 1)
 		}
@@ -138,5 +138,14 @@ func TestTXIDBitsLookRandom(t *testing.T) {
 	}
 	if mean := float64(differ) / n; mean < 26 || mean > 28 {
 		t.Errorf("two IDs differ in %.2f bits, want 27", mean)
+	}
+}
+
+func TestTXIDWithItsOwnRandomness(t *testing.T) {
+	clock := newFakeClock(0)
+	a := NewTXIDGenerator(WithClock(clock), seeded()).New()
+	b := NewTXIDGenerator(WithClock(clock), seeded()).New()
+	if a.Time() != b.Time() || a.Random()&txidNonceMask != b.Random()&txidNonceMask {
+		t.Errorf("the same clock and randomness gave %v and %v", a, b)
 	}
 }

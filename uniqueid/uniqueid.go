@@ -124,9 +124,11 @@ type UniqueIDFields struct {
 	// Addr is the machine's IPv4 address, in classic and threaded. With a random node, it
 	// is the first half of the random bits.
 	Addr netip.Addr
-	// PID is the process ID: in classic the low 22 bits of the pid field, in threaded all 32.
+	// PIDField is all 32 bits of the pid field, in classic and threaded.
+	PIDField uint32
+	// PID is the process ID: in classic the low 22 bits of PIDField, in threaded all.
 	PID uint32
-	// Extra is the extra counter in the high 10 bits of the pid field, in classic. See
+	// Extra is the extra counter in the high 10 bits of PIDField, in classic. See
 	// [UniqueIDGenerator].
 	Extra uint16
 	// Root is the 80 random bits that distinguish a process from others, in modern.
@@ -149,9 +151,10 @@ func (id UniqueID) Fields() (f UniqueIDFields) {
 		return f
 	}
 	f.Addr = netip.AddrFrom4([4]byte(id.data[4:]))
-	f.PID = binary.BigEndian.Uint32(id.data[8:])
+	f.PIDField = binary.BigEndian.Uint32(id.data[8:])
+	f.PID = f.PIDField
 	if id.layout == Classic {
-		f.PID, f.Extra = f.PID&(1<<pidBits-1), uint16(f.PID>>pidBits)
+		f.PID, f.Extra = f.PIDField&(1<<pidBits-1), uint16(f.PIDField>>pidBits)
 	}
 	return f
 }
@@ -165,8 +168,10 @@ func (id UniqueID) Compare(other UniqueID) int {
 
 // String returns the ID's text of 19, 24 or 27 characters.
 func (id UniqueID) String() string {
-	text, _ := id.AppendText(make([]byte, 0, 27))
-	return string(text)
+	var text [27]byte
+	facts := &layouts[id.layout]
+	facts.encoding.Encode(text[:], id.bytes())
+	return string(text[:facts.text])
 }
 
 // AppendText appends the ID's text to dst. It never fails.
@@ -229,7 +234,7 @@ func decodeUniqueID(text string) (Decoded, error) {
 	case id.layout == Threaded:
 		d.Fields = Fields{{"address", f.Addr.String()}, {"pid", uint64(f.PID)}}
 	default:
-		d.Fields = Fields{{"address", f.Addr.String()}, {"pid_field", uint64(f.Extra)<<pidBits | uint64(f.PID)},
+		d.Fields = Fields{{"address", f.Addr.String()}, {"pid_field", uint64(f.PIDField)},
 			{"extra", uint64(f.Extra)}, {"pid", uint64(f.PID)}}
 	}
 	d.Fields = append(d.Fields, Field{"counter", uint64(f.Counter)})

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -73,7 +72,7 @@ type share struct {
 // NewUniqueIDGenerator makes a generator. A generator of the modern layout draws its
 // own random root and needs no node. The others need one that is not zero, such as that of
 // [AutoNode]. For the classic layout the node's pid must be below 2^22.
-func NewUniqueIDGenerator(layout Layout, node Node) (*UniqueIDGenerator, error) {
+func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueIDGenerator, error) {
 	if int(layout) >= len(layouts) {
 		return nil, fmt.Errorf("making a unique_id generator: unknown layout %d", layout)
 	}
@@ -81,18 +80,19 @@ func NewUniqueIDGenerator(layout Layout, node Node) (*UniqueIDGenerator, error) 
 		return nil, errors.New("making a unique_id generator: the node is missing: " +
 			"make one with AutoNode, FixedNode or RandomNode")
 	}
-	if layout == Classic && !node.random && node.pid()>>pidBits != 0 {
+	if layout == Classic && !node.random && node.pid>>pidBits != 0 {
 		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, "+
-			"which the classic layout needs", node.pid(), pidBits)
+			"which the classic layout needs", node.pid, pidBits)
 	}
+	s := newSettings(options)
 	g := &UniqueIDGenerator{
 		base:   UniqueID{layout: layout},
-		latest: &second{begin: uint16(rand.Uint32())},
+		latest: &second{begin: uint16(draw(s.random))},
 	}
 	g.shares.New = func() any { return new(share) }
 	if layout == Modern {
-		binary.BigEndian.PutUint64(g.base.data[4:], rand.Uint64())
-		binary.BigEndian.PutUint16(g.base.data[12:], uint16(rand.Uint32()))
+		binary.BigEndian.PutUint64(g.base.data[4:], draw(s.random))
+		binary.BigEndian.PutUint16(g.base.data[12:], uint16(draw(s.random)))
 	} else {
 		copy(g.base.data[4:12], node.field[:])
 	}

@@ -168,7 +168,10 @@ func decodeUUIDv7(text string) (Decoded, error) {
 
 // decodeBareUUIDv7 parses a UUIDv7 without hyphens: a trace ID, which may be in upper case.
 func decodeBareUUIDv7(text string) (Decoded, error) {
-	trace, _ := ParseTraceID(strings.ToLower(text)) // whose own reading reports errors
+	trace, err := ParseTraceID(strings.ToLower(text))
+	if err != nil {
+		return Decoded{}, errSameReading // that of the trace ID reports errors
+	}
 	id, ok := trace.UUIDv7()
 	if !ok {
 		return Decoded{}, errSameReading
@@ -178,3 +181,10 @@ func decodeBareUUIDv7(text string) (Decoded, error) {
 	decoded.Note = maybeUUIDv7
 	return decoded, err
 }
+
+// NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of
+// [NewTXID].
+func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
+
+// NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
+func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }

@@ -82,9 +82,9 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := newFakeClock(0)
-			gen := newTXIDs(newClock(clock))
+			gen := NewTXIDGenerator(WithClock(clock), seeded())
 			if name == "fine" {
-				gen = newTXIDs(newClock(newFakeClock(25 * time.Nanosecond)))
+				gen = NewTXIDGenerator(WithClock(newFakeClock(25*time.Nanosecond)), seeded())
 			}
 			const n = 20_000
 			var set, changed [56]int
@@ -92,7 +92,7 @@ func TestLast56BitsOfUUIDv7AreRandom(t *testing.T) {
 			var byteCounts [256]int
 			for range n {
 				clock.pass(tick)
-				id := packUUIDv7(gen.next())
+				id := gen.NewUUIDv7()
 				low := binary.BigEndian.Uint64(id[8:])
 				low &= 1<<56 - 1
 				for i := range set {
@@ -162,26 +162,28 @@ func TestNewTraceContext(t *testing.T) {
 	seen := make(map[[8]byte]bool)
 	for range 1000 {
 		c := NewTraceContext(id)
-		parent := c.ParentID
-		if c.TraceID != id.TraceID() || c.Flags != TraceSampled|TraceRandom || parent == [8]byte{} || seen[parent] {
+		parent := c.ParentID()
+		if c.TraceID() != id.TraceID() || c.Flags() != TraceSampled|TraceRandom || parent == [8]byte{} || seen[parent] {
 			t.Fatalf("the trace of %v is %v", id, c)
 		}
 		seen[parent] = true
+		if other := c.WithFlags(TraceSampled); other.Flags() != TraceSampled || other.TraceID() != c.TraceID() || other.ParentID() != parent {
+			t.Fatalf("with other flags, %v is %v", c, other)
+		}
 	}
 }
 
 // A child stays in the trace, and what has no meaning is not passed on.
 func TestChild(t *testing.T) {
 	for flags, want := range map[byte]byte{0: 0, 1: 1, 2: 2, 3: 3, 0xff: 3, 0xfc: 0} {
-		c := NewTraceContext(NewUUIDv7())
-		c.Flags = flags
+		c := NewTraceContext(NewUUIDv7()).WithFlags(flags)
 		child := c.Child()
-		if child.TraceID != c.TraceID || child.ParentID == c.ParentID || child.ParentID == ([8]byte{}) || child.Flags != want {
+		if child.TraceID() != c.TraceID() || child.ParentID() == c.ParentID() || child.ParentID() == ([8]byte{}) || child.Flags() != want {
 			t.Errorf("the child of %v is %v", c, child)
 		}
 	}
 	// Bug: the trace of no UUID was written with a trace ID of zeros, which receivers must refuse.
-	if c := NewTraceContext(UUIDv7{}).Child(); !c.IsZero() || c.String() != "" || c.UnmarshalText(nil) != nil {
+	if c := NewTraceContext(UUIDv7{}).Child().WithFlags(TraceSampled); !c.IsZero() || c.String() != "" || c.UnmarshalText(nil) != nil {
 		t.Errorf("without an ID, the trace is %v", c)
 	}
 }

@@ -123,6 +123,6 @@ func TestLayoutNames(t *testing.T) {
 	}
 }
 
-func newUniqueIDs(layout Layout) *UniqueIDGenerator {
-	return Must(NewUniqueIDGenerator(layout, Must(FixedNode(netip.MustParseAddr("192.0.2.7"), 4711))))
+func newUniqueIDs(layout Layout, options ...Option) *UniqueIDGenerator {
+	return Must(NewUniqueIDGenerator(layout, Must(FixedNode(netip.MustParseAddr("192.0.2.7"), 4711)), options...))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -109,6 +108,7 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 			print = printJSON
 		}
 		decode := func(id string) {
+			id = strings.TrimSpace(id) // a line of curl ends in a carriage return
 			if readings, err := uniqueid.Decode(id); err != nil {
 				failed++
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
@@ -117,17 +117,17 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 			}
 		}
 		for _, id := range ids {
-			decode(strings.TrimSpace(id)) // a line of curl ends in a carriage return
+			decode(id)
 		}
-		lines := bufio.NewScanner(cmd.InOrStdin())
-		lines.Buffer(nil, math.MaxInt)
-		for len(ids) == 0 && lines.Scan() {
-			if id := strings.TrimSpace(lines.Text()); id != "" {
-				decode(id)
+		lines := bufio.NewReader(cmd.InOrStdin())
+		for more := len(ids) == 0; more; {
+			line, err := lines.ReadString('\n') // of any length, unlike a Scanner's
+			if err != nil && err != io.EOF {
+				return fmt.Errorf("reading IDs from standard input: %w", err)
 			}
-		}
-		if err := lines.Err(); err != nil {
-			return fmt.Errorf("reading IDs from standard input: %w", err)
+			if more = err == nil; strings.TrimSpace(line) != "" {
+				decode(line)
+			}
 		}
 		if failed > 0 {
 			return fmt.Errorf("%d of the IDs could not be read", failed)
@@ -151,21 +151,21 @@ func printText(w io.Writer, id string, readings []uniqueid.Decoded) {
 	if len(readings) > 1 {
 		fmt.Fprintf(w, "  has %d readings:\n", len(readings))
 	}
-	row := func(name string, value any) { fmt.Fprintf(w, "  %-14s %v\n", name, value) }
 	for _, r := range readings {
 		scheme := r.Scheme
 		if r.Layout != "" {
 			scheme += ", layout " + r.Layout
 		}
-		row("scheme", scheme)
+		rows := uniqueid.Fields{{Name: "scheme", Value: scheme}}
 		if !r.Time.IsZero() {
-			row("time", r.Time.Format(time.RFC3339Nano))
+			rows = append(rows, uniqueid.Field{Name: "time", Value: r.Time.UTC().Format(time.RFC3339Nano)})
 		}
-		for _, field := range r.Fields {
-			row(field.Name, field.Value)
-		}
+		rows = append(rows, r.Fields...)
 		if r.Note != "" {
-			row("note", r.Note)
+			rows = append(rows, uniqueid.Field{Name: "note", Value: r.Note})
+		}
+		for _, row := range rows {
+			fmt.Fprintf(w, "  %-14s %v\n", row.Name, row.Value)
 		}
 	}
 }

@@ -98,11 +98,8 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 	for i := range u.Headers {
 		err = errors.Join(err, u.Headers[i].provision())
 	}
-	u.storage, u.byPlaceholder = ctx.Storage(), make(map[string]newID)
-	for _, kind := range kinds {
-		if err == nil {
-			u.byPlaceholder[kind.placeholder], err = kind.open(u)
-		}
+	if err == nil {
+		err = u.openGenerators(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("unique_ids: %w", err)
