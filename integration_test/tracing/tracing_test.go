@@ -50,13 +50,14 @@ func TestUpstreamsSpanIsInOurTrace(t *testing.T) {
 	for i := range 3 {
 		answer := testcaddy.Get(t, "http://"+addr+"/")
 		sent, err := uniqueid.ParseTraceContext(answer.Header.Get("X-Traceparent"))
-		if err != nil || answer.Text != sent.TraceID.String() {
+		if err != nil || answer.Text != sent.TraceID().String() {
 			t.Fatalf("Caddy sent %v, %v; the upstream's code is in trace %q", sent, err, answer.Text)
 		}
 		wait.Until(t, "the span has ended", func() bool { return len(spans.Ended()) > i })
 		span := spans.Ended()[i]
-		if got := span.Parent().SpanID().String(); got != hex.EncodeToString(sent.ParentID[:]) || !span.Parent().IsRemote() {
-			t.Errorf("the parent of the span is %s, remote %t; expected %x", got, span.Parent().IsRemote(), sent.ParentID)
+		parent := sent.ParentID()
+		if got := span.Parent().SpanID().String(); got != hex.EncodeToString(parent[:]) || !span.Parent().IsRemote() {
+			t.Errorf("the parent of the span is %s, remote %t; expected %x", got, span.Parent().IsRemote(), parent)
 		}
 		uuid, ok := uniqueid.TraceID(span.SpanContext().TraceID()).UUIDv7()
 		txid, _ := uuid.TXID()

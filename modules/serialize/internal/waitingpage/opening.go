@@ -17,8 +17,7 @@ import (
 // Its lock is the gate for newcomers. It is held while tickets join, so a request that asks
 // whether the queue is open, as each one does, gets a place behind them.
 //
-// Nothing happens by itself at the moment, which is one of the system's clock: the clock may be set. The
-// first request after it opens the queue, and those who are registered are asked to come then. A
+// The moment is one of the system's clock, which may be set. So it is looked at once a second. A
 // queue that has opened stays open until a configuration has another moment.
 //
 // The lock of a ticket may be taken while the lock of its opening is held, but not the other way
@@ -28,6 +27,7 @@ type Opening struct {
 	line   *Line            // that counts, or nil while no configuration has the prefix
 	opened time.Time        // the last moment at which it has opened
 	lists  map[string]*list // of those who are registered, by queue
+	timer  *time.Timer      // nil while nobody is registered
 }
 
 // list is of the browsers that wait for the draw of one queue.
@@ -45,6 +45,7 @@ const (
 	heldAsk  = 30 * time.Second // longest time that a script's question is held until the next contact is due
 
 	openingSpread  = time.Second      // during which browsers come after the moment
+	openingCheck   = time.Second      // between two looks at the clock
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
@@ -147,6 +148,9 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	all.tickets[t] = c
 	all.chances[c.chance]++
 	o.lists[n.Queue] = all
+	if o.timer == nil {
+		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
+	}
 	return true, nil
 }
 
@@ -189,6 +193,24 @@ func (n *Navigation) lotOf(t *Ticket) *lot {
 	}
 	c.Holds, c.Requester, c.Revoke = nil, nil, nil
 	return c
+}
+
+// look opens the queues if their moment has come, and looks again soon if it has not.
+func (o *Opening) look() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.lists) == 0 || !o.closedLocked() {
+		o.timer = nil
+		return
+	}
+	o.timer.Reset(o.nextLookLocked())
+}
+
+func (o *Opening) nextLookLocked() time.Duration {
+	if o.line == nil {
+		return openingCheck
+	}
+	return min(time.Until(o.line.Opens), openingCheck)
 }
 
 // forget takes a ticket out of its list, unless it has been drawn.

@@ -42,12 +42,9 @@ func (q *queue) registered() int {
 	return q.Registered(func(_, _, queue string) bool { return queue == "a" })
 }
 
-// line are the ids of the tickets in line, in order, when somebody has asked for a place.
+// line are the ids of the tickets in line, in order.
 func (q *queue) line() (ids []string) {
 	q.Helper()
-	for _, o := range q.openings.Range {
-		o.(*Opening).Closed()
-	}
 	synctest.Wait()
 	states, err := q.places.Queues(q.Context())
 	if err != nil {
