@@ -45,11 +45,12 @@ func (p *WaitingPage) checkOpens() error {
 		return nil
 	case p.Opens == "":
 		return errors.New("opens_by: expected opens, too: " + wantOpens)
-	case p.OpensBy != "" && !queueview.Placeholder.MatchString(p.OpensBy):
-		return fmt.Errorf("opens_by %q: expected %s", p.OpensBy, wantOpensBy)
 	}
 	if _, err := time.Parse(time.RFC3339, p.Opens); err != nil {
 		return fmt.Errorf("opens %q: expected %s", p.Opens, wantOpens)
+	}
+	if p.OpensBy != "" && !queueview.Placeholder.MatchString(p.OpensBy) {
+		return fmt.Errorf("opens_by %q: expected %s", p.OpensBy, wantOpensBy)
 	}
 	return nil
 }

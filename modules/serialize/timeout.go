@@ -50,7 +50,7 @@ func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
 
 // checkTimeoutFrom refuses a text that can never become a duration.
 func checkTimeoutFrom(text string) error {
-	if text == "" || queueview.Placeholder.MatchString(text) || readTimeout(text) > 0 {
+	if text == "" || queueview.Placeholder.MatchString(text) || readDuration(text) > 0 {
 		return nil
 	}
 	return fmt.Errorf("timeout_from %q: expected %s", text, wantTimeoutFrom)
@@ -64,16 +64,16 @@ func (s *Handler) timeoutOf(r *http.Request) time.Duration {
 		return longest
 	}
 	repl := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	asked := readTimeout(repl.ReplaceAll(s.TimeoutFrom, ""))
+	asked := readDuration(repl.ReplaceAll(s.TimeoutFrom, ""))
 	if asked <= 0 || longest > 0 && asked > longest {
 		return longest
 	}
 	return asked
 }
 
-// readTimeout reads a duration as Caddy writes it, or a number of seconds. It is 0 if the text is
+// readDuration reads a duration as Caddy writes it, or a number of seconds. It is 0 if the text is
 // neither, or out of range.
-func readTimeout(text string) time.Duration {
+func readDuration(text string) time.Duration {
 	text = strings.TrimSpace(text)
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil {

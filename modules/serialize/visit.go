@@ -166,7 +166,7 @@ func (p *passage) obey(h http.Header) {
 	if p.visit != nil && h.Get(leaveField) == "1" {
 		p.visit.LeaveAfter()
 	}
-	if idle, err := caddy.ParseDuration(h.Get(stayField)); err == nil && idle > 0 && p.visit != nil {
+	if idle := readDuration(h.Get(stayField)); idle > 0 && p.visit != nil {
 		p.visit.Stay(idle)
 	}
 	h.Del(leaveField)

@@ -259,7 +259,7 @@ func (b *browser) visitsShop(ctx context.Context, random *rand.Rand) {
 	case 4: // forgets them
 		b.client.Jar, _ = cookiejar.New(nil)
 	case 5:
-		b.does(ctx, http.MethodPost, "/pay?"+stayField+"="+b.shop.idle.String())
+		b.does(ctx, http.MethodPost, "/pay?"+stayField+"="+fmt.Sprint(b.shop.idle.Seconds()))
 	case 6: // hangs up
 		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
 		b.opens(short, "/?work=10ms")

@@ -300,6 +300,7 @@ func TestLinesAreRefused(t *testing.T) {
 	for settings, says := range map[string]string{
 		page(`"opens": "tomorrow"`):                                       `opens "tomorrow": expected a moment as in RFC 3339`,
 		page(`"opens_by": "{http.vars.client_ip}"`):                       "opens_by: expected opens, too",
+		page(`"opens": "2026-11-27", "opens_by": "10:00:00"`):             `opens "2026-11-27": expected a moment`, // bug: the error was of the time
 		page(opens + `, "opens_by": "all"`):                               `opens_by "all": expected a text with a placeholder`,
 		page(opens):                                                       "",
 		visit:                                                             "visit: browsers need the page while they wait; expected waiting_page, too",

@@ -64,6 +64,7 @@ func (s *Store) openDirectory() (_ *directory, err error) {
 		err = sys.TryLink(d.own.Name, name.New+name.Random()) // as a ticket is made
 	}
 	if err != nil {
+		d.removeGuard()
 		d.closeLocked()
 		return nil, d.failed("trying out a lock file in", "", err)
 	}

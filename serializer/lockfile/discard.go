@@ -5,6 +5,7 @@ package lockfile
 import (
 	"context"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
@@ -35,11 +36,13 @@ func (d *directory) removeGuard() bool {
 	if last, err := d.guard.Last(d.lastIssued); err != nil || last > 0 || !d.sys.Here() || d.guard.Check() != nil {
 		return false
 	}
-	names, err := d.sys.List()
-	for _, file := range names {
-		if file != name.Guard && file != d.own.Name {
-			return false
-		}
+	mine := []string{name.Guard}
+	if d.own != nil { // else there was no room for it
+		mine = []string{d.own.Name, name.Guard}
 	}
-	return err == nil && d.sys.Unlink(d.own.Name) == nil && d.sys.Unlink(name.Guard) == nil
+	names, err := d.sys.List()
+	if err != nil || slices.ContainsFunc(names, func(file string) bool { return !slices.Contains(mine, file) }) {
+		return false
+	}
+	return !slices.ContainsFunc(mine, func(file string) bool { return d.sys.Unlink(file) != nil })
 }

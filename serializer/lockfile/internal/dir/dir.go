@@ -330,11 +330,18 @@ func (d *Dir) Sync(fd int) error {
 	return nil
 }
 
-// Write writes the whole text at an offset of a file.
+// Write writes the whole text at an offset of a file. If the disk gets full, the first call writes a part,
+// and the second one says why.
 func Write(fd int, text []byte, at int64) error {
-	n, err := unix.Pwrite(fd, text, at)
-	if err == nil && n < len(text) {
-		err = io.ErrShortWrite
+	for len(text) > 0 {
+		n, err := unix.Pwrite(fd, text, at)
+		if err == nil && n == 0 {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return err
+		}
+		text, at = text[n:], at+int64(n)
 	}
-	return err
+	return nil
 }
