@@ -67,7 +67,7 @@ func (q *Queue[H]) Enter(h H) (overlap, inversion []H) {
 		others = slices.DeleteFunc(slices.Clone(others), func(other H) bool { ok, _ := q.excused(other, h); return ok })
 	}
 	if !together(h, others) {
-		overlap = append(others, h)
+		overlap = append(slices.Clone(others), h)
 	}
 	q.inside = append(q.inside, h)
 	turn := h.Judged()
