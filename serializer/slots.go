@@ -24,7 +24,8 @@ import (
 // There are as many slots as callers may be inside, and a turn leaves its slot before the queue. So
 // a slot is free, and somebody looks again only after a hand-over: two may try the same slot, while
 // a third caller takes the other. Leases may end a slot later than the turn. Only after a reload, or
-// with a [Rule] that admits more than there are slots, callers wait for each other's work, in no order.
+// with a [Rule] that admits more than there are slots, callers wait for each other's work. Those of one
+// process then take slots in their order.
 //
 // Lists do not show the slots' queues, and no pause reaches them.
 
@@ -78,7 +79,7 @@ func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 		if len(untried) == 0 {
 			return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
 		}
-		for i := e.longestFree(t.Queue, untried); i >= 0; i = e.longestFree(t.Queue, untried) {
+		for i := e.longestFree(t, untried); i >= 0; i = e.longestFree(t, untried) {
 			turn, err := e.Enter(ctx, slotArrival(t, untried[i]))
 			if err == nil {
 				return untried[i], turn.(*Ticket), nil
@@ -117,22 +118,38 @@ func slotArrival(t *Ticket, name string) Arrival {
 	}
 }
 
-// longestFree returns which of the slots is free and has been for longest, as far as is known
-// here, or -1. The others come after it from now on.
-func (e *Engine) longestFree(queue string, names []string) int {
+// longestFree returns which of the slots is free for a ticket and has been for longest, as far as is
+// known here, or -1. The others come after it from now on.
+func (e *Engine) longestFree(t *Ticket, names []string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if t.isBehindSeekerLocked() {
+		t.seeksSlot = true
+		return -1
+	}
 	found, first, of := -1, time.Duration(math.MaxInt64), ""
 	for i, name := range names {
-		slot := slotQueue(queue, name)
+		slot := slotQueue(t.Queue, name)
 		if q, used := e.queues[slot], e.slotsUsed[slot]; (q == nil || q.length == 0) && used < first {
 			found, first, of = i, used, slot
 		}
 	}
-	if found >= 0 {
-		e.noteSlotLocked(of)
+	if found < 0 {
+		t.seeksSlot = true
+		return -1
 	}
+	e.noteSlotLocked(of)
 	return found
+}
+
+// isBehindSeekerLocked reports whether a caller of this process before this one has found no slot yet.
+func (t *Ticket) isBehindSeekerLocked() bool {
+	for o := t.prev; o != nil; o = o.prev {
+		if o.Local() && o.seeksSlot && o.wantsSlotLocked() {
+			return true
+		}
+	}
+	return false
 }
 
 // leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with

@@ -230,6 +230,32 @@ func TestPauseLeavesNobodyWithoutASlot(t *testing.T) {
 	}
 }
 
+// Callers that are inside and wait for a slot get one in their order. Bug: it went to whoever looked first.
+func TestSlotsInOrder(t *testing.T) {
+	e := serializer.New(memory.New(memory.Options{}), serializer.Options{})
+	t.Cleanup(func() { _ = e.Close() })
+	const callers = 20
+	a, entered := slotted(callers, "only"), make(chan uint64, callers)
+	holder := enter(t, e, a)
+	for range callers - 1 {
+		e.Join(a, func(turn serializer.Turn, err error) {
+			must(t, err)
+			entered <- turn.Token()
+			turn.Leave()
+		})
+	}
+	time.Sleep(5 * time.Millisecond) // all have looked
+	holder.Leave()
+	last := holder.Token()
+	for range callers - 1 {
+		token := <-entered
+		if token < last {
+			t.Errorf("token %d enters after %d", token, last)
+		}
+		last = token
+	}
+}
+
 // What the list of slots no longer has is given to nobody, not even to those who wait already.
 func TestSlotsTakenAway(t *testing.T) {
 	engines(t, func(t *testing.T, e *serializer.Engine) {
