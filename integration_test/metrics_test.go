@@ -148,8 +148,9 @@ func TestAlertRules(t *testing.T) {
 func TestDashboardAsksForWhatThereIs(t *testing.T) {
 	t.Parallel()
 	program := testcaddy.Need(t, "prometheus", "apt-get install prometheus")
-	panels, rules := dashboardQueries(t), readDocument(t, "alerts.yml")
+	rules := readDocument(t, "alerts.yml")
 	busy := regexp.MustCompile(`(?s)\(\s+rate\(caddy_serialize_hold_seconds_sum.*?limit > 0\)`).FindString(rules)
+	queries := append(dashboardQueries(t), busy)
 	metric := regexp.MustCompile(`\b(caddy_serialize|caddy_once|process_start)_[a-z_]+`)
 
 	c := start(t, setup{site: "metrics /metrics\nonce {\nscope none\n}\nserialize /queue* {\npath {$DIR}\n}\nreverse_proxy {$UPSTREAM}"})
@@ -168,7 +169,7 @@ func TestDashboardAsksForWhatThereIs(t *testing.T) {
 			query := func(q string) string {
 				return testcaddy.Get(t, "http://"+addr+"/api/v1/query?query="+url.QueryEscape(q)).Text
 			}
-			for _, q := range append(panels, busy) {
+			for _, q := range queries {
 				wait.Until(t, q, func() bool { return strings.Contains(query(q), `"value"`) })
 			}
 			for _, name := range metric.FindAllString(rules, -1) {

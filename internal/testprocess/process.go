@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,8 +33,11 @@ func Find(program string) string {
 		return path
 	}
 	for _, pattern := range []string{"/usr/sbin/" + program, "/usr/sbin/" + program + "[0-9]*"} {
-		if found, _ := filepath.Glob(pattern); len(found) > 0 {
-			return found[len(found)-1]
+		found, _ := filepath.Glob(pattern)
+		for _, file := range slices.Backward(found) {
+			if path, err := exec.LookPath(file); err == nil { // else it may not be run
+				return path
+			}
 		}
 	}
 	return ""
