@@ -66,7 +66,6 @@ func Open(o Options) (*Store, error) {
 		cluster: c,
 		awaited: make(map[string]clientv3.LeaseID),
 	}
-	st.operations.Store(128)
 	st.Store = lease.NewStore(lease.Options{
 		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),

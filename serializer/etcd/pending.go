@@ -1,11 +1,9 @@
 package etcd
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
@@ -13,6 +11,7 @@ import (
 
 const (
 	maxRequests  = 4           // requests at a time
+	maxOps       = 128         // in a transaction: etcd's --max-txn-ops, unless somebody has changed it
 	refusedPause = time.Second // before repeating a request that etcd has refused
 )
 
@@ -37,21 +36,18 @@ func (s *session) carryOutOnce() {
 		return
 	}
 	_, err := s.persist(transaction{then: operations})
-	switch {
-	case err == nil || s.Ctx.Err() != nil:
-		return
-	case !errors.Is(err, rpctypes.ErrTooManyOps) || !s.store.takeFewer():
+	if err != nil && s.Ctx.Err() == nil {
 		s.store.Complain(fmt.Errorf("deleting or marking %d tickets: %w", len(operations), err))
+		s.Again(pending)
 		lease.Sleep(s.Ctx, refusedPause)
 	}
-	s.Again(pending)
 }
 
 // take takes what is pending and fits into a transaction, beside some operations.
 func (s *session) take(beside int) lease.Pending {
 	s.store.Mu.Lock()
 	defer s.store.Mu.Unlock()
-	return s.TakeLocked(int(s.store.operations.Load()) - beside)
+	return s.TakeLocked(maxOps - beside)
 }
 
 // operations are what a transaction does for what is pending. The key of a ticket that is inside

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
@@ -143,6 +144,9 @@ func (s *session) commit(ctx context.Context, txn transaction) (*clientv3.TxnRes
 	answer, err := s.store.cluster.commit(ctx, txn)
 	if denied(err) {
 		s.denied.Store(true)
+	}
+	if errors.Is(err, rpctypes.ErrTooManyOps) { // the tickets go with the lease
+		s.End(fmt.Errorf("etcd needs --max-txn-ops %d, which is its default: %w", maxOps, err))
 	}
 	if err != nil {
 		return nil, err

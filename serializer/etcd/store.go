@@ -62,11 +62,10 @@ import (
 //   - After a restore, a holder may not be alone until its process has noticed.
 type Store struct {
 	*lease.Store
-	keys       keyspace
-	cluster    *cluster
-	operations atomic.Int64                // that etcd takes in a transaction: --max-txn-ops, 128 by default
-	history    atomic.Pointer[history]     // of the last session; nil before the first
-	awaited    map[string]clientv3.LeaseID // of the pauses whose end is awaited, by name; Mu guards it
+	keys    keyspace
+	cluster *cluster
+	history atomic.Pointer[history]     // of the last session; nil before the first
+	awaited map[string]clientv3.LeaseID // of the pauses whose end is awaited, by name; Mu guards it
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not
@@ -74,14 +73,6 @@ type Store struct {
 func (st *Store) Close() error {
 	defer st.cluster.close()
 	return st.Store.Close()
-}
-
-// takeFewer puts fewer operations into a transaction from now on, because etcd has refused
-// one. It returns false if there was only one operation.
-func (st *Store) takeFewer() bool {
-	before := st.operations.Load()
-	st.operations.Store(max(before/2, 1))
-	return before > 1
 }
 
 // Interface guard

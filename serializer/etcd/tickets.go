@@ -2,41 +2,22 @@ package etcd
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// Append implements [lease.Protocol].
-func (s *session) Append(ctx context.Context, tickets []*serializer.Ticket) error {
-	for len(tickets) > 0 {
-		n := min(len(tickets), maxBatch, int(s.store.operations.Load()))
-		err := s.append(ctx, tickets[:n])
-		switch {
-		case errors.Is(err, rpctypes.ErrTooManyOps) && s.store.takeFewer():
-			s.Abandon()
-		case err != nil:
-			return err
-		default:
-			tickets = tickets[n:]
-		}
-	}
-	return nil
-}
-
-// append puts the keys of tickets, all at one revision. It returns when they are reported, or
-// deleted while the watch was lost.
+// Append implements [lease.Protocol]. It puts the keys of a batch at one revision, and returns when
+// they are reported, or deleted while the watch was lost.
 //
 // The keys are put only if they do not exist. So if the answer is lost, the request can be
 // repeated: the tickets are the same, and so are their places. The lost request may still
-// be carried out, even after the tickets were used and deleted, or after append has given
+// be carried out, even after the tickets were used and deleted, or after Append has given
 // up. Then the watch shows keys that nobody wants, and they are deleted.
-func (s *session) append(ctx context.Context, tickets []*serializer.Ticket) error {
+func (s *session) Append(ctx context.Context, tickets []*serializer.Ticket) error {
 	txn, pending := s.newBatch(tickets)
 	reported := func() bool { return len(s.Sent) == 0 }
 	for {
