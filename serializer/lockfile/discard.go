@@ -33,7 +33,7 @@ func (d *directory) removeGuard() bool {
 		return false
 	}
 	defer d.guard.Unlock()
-	if last, err := d.guard.Last(d.lastIssued); err != nil || last > 0 || !d.sys.Here() || d.guard.Check() != nil {
+	if last, err := d.guard.Last(); err != nil || last > 0 || !d.sys.Here() || d.guard.Check() != nil {
 		return false
 	}
 	mine := []string{name.Guard}

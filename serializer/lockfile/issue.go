@@ -73,7 +73,7 @@ func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err err
 func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	last := d.last
 	if d.unsure || len(*d.owners.Load()) > 0 {
-		recorded, err := d.guard.Last(d.lastIssued)
+		recorded, err := d.guard.Last()
 		if err != nil {
 			return d.failed("reading", name.Guard, err)
 		}

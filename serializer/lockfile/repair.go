@@ -36,7 +36,7 @@ import (
 //	an owner file is copied    No process has locked the copy, so it is removed or ignored.
 //	an owner file cannot be    No ticket is issued, and the log names the file
 //	opened                     (noteUnreadableLocked).
-//	the guard is damaged       Numbers go on above those in the owner files (lastIssued).
+//	the guard is damaged       Numbers go on above those that this process has seen.
 //	the guard or the directory is moved, removed or replaced: see replaced.go.
 //	a file is replaced by a link, a pipe or a directory: nothing is written to it or through
 //	                           it, and an error or the log names it.
@@ -60,7 +60,7 @@ func (d *directory) auditLocked() error {
 		if o.Dead() {
 			continue // its tickets are taken out
 		}
-		standing, _, err := o.Numbers()
+		standing, err := o.Standing()
 		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return known[n] != o }) {
 			return d.failed("issuing tickets in", "", fmt.Errorf("waiting for %s: %w", o.Process.Name, errMissing))
 		}
@@ -120,17 +120,6 @@ func (d *directory) checkOwnersLocked() error {
 		err = cmp.Or(err, o.Check())
 	}
 	return err
-}
-
-// lastIssued returns the last number that the other processes which are alive have issued.
-func (d *directory) lastIssued() (last uint64) {
-	for _, o := range *d.owners.Load() {
-		if !o.Dead() {
-			_, of, _ := o.Numbers()
-			last = max(last, of)
-		}
-	}
-	return last
 }
 
 // unownedTime is the age at which an unowned file counts as abandoned. Only tests change it.

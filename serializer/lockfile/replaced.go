@@ -121,7 +121,7 @@ func (d *directory) leave() error {
 		return err
 	}
 	// Numbers go on above those of here. Its listing ends the pauses that are gone.
-	last, _ := d.guard.Last(d.lastIssued)
+	last, _ := d.guard.Last()
 	fresh.last, fresh.pauses, d.pauses = max(d.last, last), d.pauses, fresh.pauses
 	d.current.Store(fresh)
 	d.closeLocked()

@@ -56,7 +56,7 @@ type Guard struct {
 func Open(d *dir.Dir) (*Guard, error) {
 	fd, info, err := d.OpenFile(name.Guard, unix.O_RDWR)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err = makeFile(d); err == nil {
+		if err = d.Mark(name.Guard); err == nil { // perhaps another process has made it meanwhile
 			fd, info, err = d.OpenFile(name.Guard, unix.O_RDWR)
 		}
 	}
@@ -82,17 +82,6 @@ func Open(d *dir.Dir) (*Guard, error) {
 		d.Adopt(fd, dir.GroupWrites)
 	}
 	return g, nil
-}
-
-// makeFile makes a guard, unless another process has made one meanwhile: that may have
-// recorded numbers. It gets its name when the group may open it.
-func makeFile(d *dir.Dir) error {
-	draft := name.New + name.Random()
-	err := cmp.Or(d.Mark(draft), d.RenameNew(draft, name.Guard))
-	if errors.Is(err, fs.ErrExist) {
-		return d.Unlink(draft)
-	}
-	return err
 }
 
 // Lock waits until this process has the guard, or ctx is done, or the guard was replaced. In
@@ -146,21 +135,14 @@ func (g *Guard) Close() {
 	g.fd = -1
 }
 
-// Last returns the last number that was issued; 0 if there is none. The file has it, unless
-// somebody has damaged it, or the machine was booted since. Then issued returns the greatest
-// number that living processes have issued. If that is 0, the bound from before the boot
-// counts. Another boot ID alone does not show that there was a boot: a container may have one
-// of its own. The caller has the guard, here and below.
-func (g *Guard) Last(issued func() uint64) (uint64, error) {
+// Last returns the last number that was issued, as far as the file says; 0 if there is none. If
+// the machine was booted since, it is the bound from before. A container with a boot ID of its
+// own looks like another boot, too. The caller has the guard, here and below.
+func (g *Guard) Last() (uint64, error) {
 	text, err := g.read()
 	last, bound := numberIn(text, 0, '\n'), numberIn(text, lineAt, ' ')
 	if g.bound > 0 || bound > 0 && strings.HasPrefix(text[bootAt:], g.boot+"\n") {
 		bound = 0
-	}
-	if last == 0 || bound > 0 {
-		if n := issued(); n > 0 {
-			last, bound = max(last, n), 0
-		}
 	}
 	return max(last, bound), err
 }

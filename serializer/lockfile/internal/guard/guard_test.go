@@ -16,9 +16,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
-// nobody has issued a number.
-func nobody() uint64 { return 0 }
-
 func openGuard(t testing.TB, path, boot string) *Guard {
 	t.Helper()
 	d, err := dir.Make(path)
@@ -50,7 +47,7 @@ func TestNumbersAfterPowerFailure(t *testing.T) {
 		for turn := range 1 + rand.IntN(30) {
 			now += rand.Uint64N(reserved / 4)
 			g := guards[rand.IntN(2)]
-			recorded, err := g.Last(nobody)
+			recorded, err := g.Last()
 			testlease.Must(t, err)
 			number := max(now, recorded+1)
 			if number <= last {
@@ -94,27 +91,15 @@ func TestSpoiledGuard(t *testing.T) {
 		path := t.TempDir()
 		testlease.Must(t, os.WriteFile(filepath.Join(path, name.Guard), []byte(text), 0o600))
 		g := openGuard(t, path, "now")
-		if got, err := g.Last(nobody); got != want || err != nil {
+		if got, err := g.Last(); got != want || err != nil {
 			t.Errorf("%q: the last number is %d, %v; expected %d", text, got, err, want)
 		}
 		number := uint64(time.Now().UnixMicro())
 		testlease.Must(t, g.Record(number))
 		again, err := os.ReadFile(filepath.Join(path, name.Guard))
-		if got, lastErr := g.Last(nobody); err != nil || got != number || lastErr != nil || !strings.HasPrefix(string(again), fmt.Sprintf("%020d\n", number)) {
+		if got, lastErr := g.Last(); err != nil || got != number || lastErr != nil || !strings.HasPrefix(string(again), fmt.Sprintf("%020d\n", number)) {
 			t.Errorf("after %q, %d is recorded as %q", text, number, again)
 		}
-	}
-}
-
-// Bug: containers with boot IDs of their own took each other's bound for one from before a
-// boot. Each new process went on above it, so numbers ran ahead of the clock.
-func TestOtherBootID(t *testing.T) {
-	path := t.TempDir()
-	number := uint64(time.Now().UnixMicro())
-	testlease.Must(t, openGuard(t, path, "one").Record(number))
-	got, err := openGuard(t, path, "other").Last(func() uint64 { return number - 1 })
-	if got != number || err != nil {
-		t.Errorf("the last number is %d, %v; expected %d", got, err, number)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
-// Remote is the owner file of another process, open for reading. Find and Numbers may be
+// Remote is the owner file of another process, open for reading. Find and Standing may be
 // called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
 	Name    string // of the file

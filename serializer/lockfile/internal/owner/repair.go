@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
 // Other programs may truncate, overwrite, remove, copy or replace an owner file.
@@ -94,22 +93,18 @@ func (r *Remote) Update(fresh *Remote) {
 	r.file, fresh.file = fresh.file, r.file
 }
 
-// Numbers returns the numbers of all tickets that are waiting or inside, and the last one
-// that the owner has issued. A place keeps its number until another ticket takes it.
-func (r *Remote) Numbers() (standing []uint64, last uint64, err error) {
+// Standing returns the numbers of all tickets that are waiting or inside.
+func (r *Remote) Standing() (standing []uint64, err error) {
 	err = r.read(func(words []word, levels int) error {
 		for i := 0; i < levelEnd(levels); i += 2 {
 			w := load(&words[i])
 			if w.state().Stands() {
 				standing = append(standing, w.number())
 			}
-			if w.number() <= name.MaxNumber { // otherwise, it was damaged
-				last = max(last, w.number())
-			}
 		}
 		return r.checkSize(levels)
 	})
-	return standing, last, err
+	return standing, err
 }
 
 // Check returns an error if the file is damaged, so that its owner cannot say anything.
