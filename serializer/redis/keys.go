@@ -1,9 +1,6 @@
 package redis
 
-import (
-	"fmt"
-	"strings"
-)
+import "fmt"
 
 // keys are the names of a namespace. The braces put them into one hash slot.
 //
@@ -26,8 +23,7 @@ func keysOf(namespace string, database int) keys {
 	return k
 }
 
-// rights are all that the user needs, for ACL SETUSER. There, the namespace is a pattern.
+// rights are all that the user needs, for ACL SETUSER.
 func (k keys) rights() string {
-	escaped := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(k.namespace)
-	return fmt.Sprintf("~{%s}:* &{%[1]s}:* +@read +@write +@scripting +@pubsub +@connection +info +time", escaped)
+	return fmt.Sprintf("~{%s}:* &{%[1]s}:* +@read +@write +@scripting +@pubsub +@connection +info +time", k.namespace)
 }

@@ -84,11 +84,6 @@ func (s *servers) run(ctx context.Context, server *redis.Client, args ...any) ([
 // ErrUnsuitable is why a server can keep no queues as it is configured.
 var ErrUnsuitable = errors.New("this server cannot keep queues")
 
-var (
-	errCluster  = fmt.Errorf("%w: it belongs to a cluster; expected a single server, or a master with replicas", ErrUnsuitable)
-	errSentinel = fmt.Errorf("%w: it is a Sentinel; expected the servers that it watches", ErrUnsuitable)
-)
-
 // choose looks for the master among the servers, which it asks all at once. If several take
 // themselves for it, none may be used: one of them was cut off from the others, and may have
 // old tickets. So each is waited for as long as it may take to answer. An unsuitable one is an
@@ -140,10 +135,8 @@ func isReplica(info string) bool { return infoValue(info, "role") == "slave" }
 func suitable(info string) error {
 	policy := infoValue(info, "maxmemory_policy")
 	switch mode := cmp.Or(infoValue(info, "redis_mode"), infoValue(info, "server_mode")); { // Valkey has the second
-	case mode == "cluster":
-		return errCluster
-	case mode == "sentinel":
-		return errSentinel
+	case mode == "cluster" || mode == "sentinel":
+		return fmt.Errorf("%w: its mode is %s; expected a single server, or a master with replicas, such as those that a Sentinel watches", ErrUnsuitable, mode)
 	case infoValue(info, "maxmemory") != "0" && strings.HasPrefix(policy, "allkeys-"):
 		// Other policies drop keys that expire, and no key here does.
 		return fmt.Errorf("%w: with maxmemory-policy %s, it drops keys, and with them tickets; set noeviction, or one of volatile-*", ErrUnsuitable, policy)
@@ -158,27 +151,11 @@ func infoValue(info, name string) string {
 	return strings.TrimSpace(value)
 }
 
-// explain says what to do about an error, where an operator can do something.
+// explain says what to do about an error, where Redis does not say that itself.
 func (s *servers) explain(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "user executing the script"):
 		return fmt.Errorf("%w: the user %q lacks a right; expected at least %s: %w", ErrUnsuitable, s.user, s.keys.rights(), err)
-	case strings.HasPrefix(text, "WRONGPASS") || strings.Contains(text, "invalid password"):
-		return fmt.Errorf("the username or the password is refused: %w", err)
-	case strings.HasPrefix(text, "NOAUTH"):
-		return fmt.Errorf("a password is demanded; set username and password: %w", err)
-	case strings.HasPrefix(text, "OOM"):
-		return fmt.Errorf("the server's memory is full; raise maxmemory: %w", err)
-	case strings.HasPrefix(text, "MISCONF"):
-		return fmt.Errorf("the server refuses writes until it can save its data; see to its disk and its log: %w", err)
-	case strings.HasPrefix(text, "NOREPLICAS"):
-		return fmt.Errorf("the server refuses writes until min-replicas-to-write replicas follow it: %w", err)
-	case strings.Contains(text, "SELECT is not allowed in cluster mode"):
-		return errCluster
-	case strings.Contains(text, "unknown command 'select'"):
-		return errSentinel
-	case strings.Contains(text, "DB index is out of range"):
-		return fmt.Errorf("%w: it has no such database; choose a smaller number, or raise databases: %w", ErrUnsuitable, err)
 	case timedOut(err):
 		return fmt.Errorf("no answer within %s; see to the server and the way to it (one without TLS gives none to a client with TLS): %w", s.timeout.Round(time.Millisecond), err)
 	}

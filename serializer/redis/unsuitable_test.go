@@ -40,20 +40,18 @@ func TestUnsuitable(t *testing.T) {
 		options Options
 		want    string // empty: it is suitable
 	}{
-		"noeviction":        {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
-		"volatile":          {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
-		"no bound":          {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
-		"eviction":          {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
-		"random eviction":   {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
-		"cluster":           {[]string{"--cluster-enabled", "yes"}, Options{}, "it belongs to a cluster; expected a single server"},
-		"database, cluster": {[]string{"--cluster-enabled", "yes"}, Options{Database: 3}, "it belongs to a cluster"},
-		"without HELLO":     {[]string{"--rename-command", "HELLO", "", "--requirepass", "secret"}, Options{Password: "secret"}, ""}, // RESP2 alone
-		"enough rights":     {all, Options{Username: "u", Password: "secret"}, ""},
-		"other keys":        {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"other channels":    {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"another database":  {nil, Options{Database: 3}, ""},
-		"no such database":  {nil, Options{Database: 16}, "it has no such database"},
-		"its rights":        {append(all, "-select"), Options{Username: "u", Password: "secret", Database: 3}, "'select'"},
+		"noeviction":       {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
+		"volatile":         {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
+		"no bound":         {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
+		"eviction":         {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
+		"random eviction":  {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
+		"cluster":          {[]string{"--cluster-enabled", "yes"}, Options{}, "its mode is cluster; expected a single server"},
+		"without HELLO":    {[]string{"--rename-command", "HELLO", "", "--requirepass", "secret"}, Options{Password: "secret"}, ""}, // RESP2 alone
+		"enough rights":    {all, Options{Username: "u", Password: "secret"}, ""},
+		"other keys":       {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"other channels":   {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"another database": {nil, Options{Database: 3}, ""},
+		"its rights":       {append(all, "-select"), Options{Username: "u", Password: "secret", Database: 3}, "'select'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -90,9 +88,9 @@ func TestUnsuitableBesideSilence(t *testing.T) {
 // Bug: Valkey has another name for the field, so its clusters and Sentinels were not refused.
 func TestMode(t *testing.T) {
 	for info, want := range map[string]string{
-		"redis_version:7.0.15\r\nredis_mode:cluster":      "it belongs to a cluster",
-		"redis_version:7.2.4\r\nserver_mode:cluster\r\n":  "it belongs to a cluster",
-		"redis_version:7.2.4\r\nserver_mode:sentinel\r\n": "it is a Sentinel",
+		"redis_version:7.0.15\r\nredis_mode:cluster":      "its mode is cluster",
+		"redis_version:7.2.4\r\nserver_mode:cluster\r\n":  "its mode is cluster",
+		"redis_version:7.2.4\r\nserver_mode:sentinel\r\n": "its mode is sentinel",
 	} {
 		if err := suitable(info); !errors.Is(err, ErrUnsuitable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v; expected %q", info, err, want)
@@ -127,25 +125,6 @@ func TestRightsMissing(t *testing.T) {
 	}
 }
 
-// Bug: with characters of patterns in the namespace, the rights that the message names were too
-// few, or also those to the keys of other namespaces.
-func TestRightsEscaped(t *testing.T) {
-	t.Parallel()
-	s := startServer(t)
-	for _, namespace := range []string{"a*b", "a?b", "a[x]b", `a\b`, "plain"} {
-		k := keysOf(namespace, 3)
-		setUser := []any{"ACL", "SETUSER", "u", "reset", "on", ">secret"}
-		for _, right := range strings.Fields(k.rights()) {
-			setUser = append(setUser, right)
-		}
-		s.do(setUser...)
-		testlease.Must(t, suitableFor(t, Options{Addresses: []string{s.address}, Namespace: namespace, Username: "u", Password: "secret", Database: 3}))
-		if answer := s.do("ACL", "DRYRUN", "u", "GET", "{axb}:meta"); answer == "OK" {
-			t.Errorf("%s: %s are also the rights to another namespace", namespace, k.rights())
-		}
-	}
-}
-
 // A server that cannot be reached, or refuses the password, does not prevent the start.
 // Arrivals are refused until that has changed.
 func TestPasswordChanged(t *testing.T) {
@@ -157,15 +136,15 @@ func TestPasswordChanged(t *testing.T) {
 	}
 	s.do("ACL", "SETUSER", "default", "off")
 	e := open(t, Options{Username: "orderly", Password: "secret"}, s.address)
-	testlease.WantRefused(t, e, "the username or the password is refused")
-	testlease.WantRefused(t, open(t, Options{}, s.address), "a password is demanded")
+	testlease.WantRefused(t, e, "WRONGPASS")
+	testlease.WantRefused(t, open(t, Options{}, s.address), "NOAUTH")
 	change("secret")
 	testlease.EnterSoon(t, e)
 	holder := testlease.Enter(t, e)
 	change("other")
 	wait.Until(t, "the holder is told to stop", func() bool { return len(holder.Revoked) > 0 })
 	holder.Turn.Leave()
-	testlease.WantRefused(t, e, "the username or the password is refused")
+	testlease.WantRefused(t, e, "WRONGPASS")
 	change("secret")
 	testlease.EnterSoon(t, e)
 	testlease.WantRefused(t, open(t, Options{}, testprocess.FreeAddr(t)), "connection refused")
@@ -187,10 +166,6 @@ func TestNoAnswer(t *testing.T) {
 			t.Errorf("%s: %v; passes %t", name, explained, st.Passes(explained))
 		}
 	}
-	const full = "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."
-	if err := st.servers.explain(errors.New(full)); !strings.HasPrefix(err.Error(), "the server refuses writes until it can save its data") {
-		t.Error(err)
-	}
 	if !st.Passes(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}) {
 		t.Error("a refused connection does not pass")
 	}
@@ -203,7 +178,7 @@ func TestMemoryFull(t *testing.T) {
 	engines := opened(t, 2, s.address)
 	holder, waiter := testlease.Enter(t, engines[0]), testlease.Join(t, engines[1])
 	s.do("CONFIG", "SET", "maxmemory", "1")
-	testlease.WantRefused(t, engines[0], "the server's memory is full")
+	testlease.WantRefused(t, engines[0], "OOM")
 	holder.Turn.Leave()
 	waiter.Wait(t).Leave()
 	time.Sleep(ttl) // sessions are renewed, too
@@ -235,7 +210,7 @@ func TestTLS(t *testing.T) {
 // too. Then all goes on by itself.
 func TestServerRefusesWrites(t *testing.T) {
 	t.Parallel()
-	const says = "until min-replicas-to-write replicas follow it"
+	const says = "NOREPLICAS"
 	s := startServer(t)
 	o := Options{TTL: 10 * time.Second}
 	engines := []*serializer.Engine{openAtOnce(t, s, o, s.address), openAtOnce(t, s, o, s.address)}
