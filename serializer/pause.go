@@ -113,22 +113,46 @@ func (p pauses) end(queue string) (end time.Time) {
 	return end
 }
 
-// Paused implements [Events]. It notes a pause or its end, and applies it to all queues.
+// Paused implements [Events].
 func (e events) Paused(name string, until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.notePauseLocked(name, until)
+}
+
+// notePauseLocked notes a pause or its end, and applies it to all queues. Each process ends a pause
+// by its own time of day. Nobody gets in beside others for that: who may enter follows from
+// the order alone.
+func (e *Engine) notePauseLocked(name string, until time.Time) {
 	switch {
 	case until.Equal(e.pauses[name]): // a second file or key says the same
-	case until.IsZero():
+	case until.After(time.Now()):
+		e.pauses[name] = until
+		e.endPauseIn(name, until)
+		go e.log.Warn("queue paused", "path", e.Path(), "queue", name, "until", until.Format(time.RFC3339))
+	case !e.pauses[name].IsZero():
 		delete(e.pauses, name)
 		go e.log.Warn("queue resumed", "path", e.Path(), "queue", name)
-	default:
-		e.pauses[name] = until
-		go e.log.Warn("queue paused", "path", e.Path(), "queue", name, "until", until.Format(time.RFC3339))
 	}
 	for _, q := range e.queues {
 		e.applyPauseLocked(q)
 	}
+}
+
+// endPauseIn ends a pause when its time has come, unless it has another end by then. It looks at the
+// clock each second, because somebody may set it, or suspend the machine.
+func (e *Engine) endPauseIn(name string, until time.Time) {
+	time.AfterFunc(min(time.Until(until), time.Second), func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		switch {
+		case e.closed || !until.Equal(e.pauses[name]):
+		case until.After(time.Now()):
+			e.endPauseIn(name, until)
+		default:
+			e.notePauseLocked(name, time.Time{})
+		}
+	})
 }
 
 // applyPauseLocked pauses or resumes a queue, as it should be now. From the order alone,

@@ -73,8 +73,8 @@ type Store interface {
 	// pause of the same name replaces it. The end has whole microseconds. [Forever], which
 	// does not fit into nanoseconds since 1970, means until Resume. A name
 	// that ends in * stands for all queues whose names begin so; the store need not know
-	// that. Pause returns when the pause was reported by [Events.Paused]. The store ends
-	// pauses whose time has come, in a way on which all processes agree.
+	// that. Pause returns when the pause was reported by [Events.Paused]. The engine of each
+	// process ends it, so the store need not.
 	Pause(ctx context.Context, name string, until time.Time) error
 
 	// Resume ends the pause of a name, if there is one, and returns when that was
@@ -114,7 +114,8 @@ type Events interface {
 	Evict(queue string, number uint64) bool
 
 	// Paused reports the end of a queue's pause, or of that of all queues whose names
-	// begin with what precedes a final *. The zero time means that it is not paused.
+	// begin with what precedes a final *. A time that has passed, such as the zero time, means that
+	// it is not paused.
 	Paused(name string, until time.Time)
 
 	// Lost reports that the store has lost all tickets of this process, for good. The engine

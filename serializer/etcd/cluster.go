@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -146,9 +145,8 @@ func (c *cluster) commit(ctx context.Context, txn transaction) (*clientv3.TxnRes
 
 // grant requests a lease. If the answer is lost, an unused lease is left to expire.
 func (c *cluster) grant(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
-	seconds := min(int64(math.Ceil(ttl.Seconds())), 9_000_000_000) // the longest that etcd grants
 	return ask(ctx, c, func(ctx context.Context, m *member) (*clientv3.LeaseGrantResponse, error) {
-		return m.client.Grant(ctx, seconds)
+		return m.client.Grant(ctx, int64(ttl.Seconds()))
 	})
 }
 

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -64,7 +62,6 @@ func Open(o Options) (*Store, error) {
 	st := &Store{
 		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
 		cluster: c,
-		awaited: make(map[string]clientv3.LeaseID),
 	}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),

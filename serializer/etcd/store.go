@@ -9,8 +9,6 @@ package etcd
 import (
 	"sync/atomic"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -64,8 +62,7 @@ type Store struct {
 	*lease.Store
 	keys    keyspace
 	cluster *cluster
-	history atomic.Pointer[history]     // of the last session; nil before the first
-	awaited map[string]clientv3.LeaseID // of the pauses whose end is awaited, by name; Mu guards it
+	history atomic.Pointer[history] // of the last session; nil before the first
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not

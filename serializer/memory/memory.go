@@ -21,9 +21,8 @@ type Store struct {
 	owner  *serializer.Owner
 	events serializer.Events
 
-	mu     sync.Mutex // held while tickets are numbered and reported, so that they are in order
-	last   uint64
-	pauses map[string]time.Time // the ends
+	mu   sync.Mutex // held while tickets are numbered and reported, so that they are in order
+	last uint64
 }
 
 // Options adjust a [Store]. The zero value suits most uses.
@@ -38,10 +37,9 @@ func New(o Options) *Store {
 		o.Clock = time.Now
 	}
 	return &Store{
-		path:   cmp.Or(o.Path, "memory"),
-		clock:  o.Clock,
-		owner:  &serializer.Owner{Name: fmt.Sprintf("pid %d", os.Getpid()), Alive: true},
-		pauses: make(map[string]time.Time),
+		path:  cmp.Or(o.Path, "memory"),
+		clock: o.Clock,
+		owner: &serializer.Owner{Name: fmt.Sprintf("pid %d", os.Getpid()), Alive: true},
 	}
 }
 
@@ -85,47 +83,17 @@ func (s *Store) Evict(context.Context, *serializer.Ticket) error { return serial
 
 // Pause implements [serializer.Store].
 func (s *Store) Pause(_ context.Context, name string, until time.Time) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pauses[name] = until
 	s.events.Paused(name, until)
-	if until.Before(serializer.Forever) {
-		time.AfterFunc(time.Until(until), func() { s.expire(name, until) })
-	}
 	return nil
 }
 
 // Resume implements [serializer.Store].
-func (s *Store) Resume(_ context.Context, name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.resumeLocked(name)
-	return nil
-}
-
-// expire ends a pause whose time has come, unless another one has replaced it.
-func (s *Store) expire(name string, until time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pauses[name].Equal(until) {
-		s.resumeLocked(name)
-	}
-}
-
-func (s *Store) resumeLocked(name string) {
-	if !s.pauses[name].IsZero() {
-		delete(s.pauses, name)
-		s.events.Paused(name, time.Time{})
-	}
+func (s *Store) Resume(ctx context.Context, name string) error {
+	return s.Pause(ctx, name, time.Time{})
 }
 
 // Close implements [serializer.Store].
-func (s *Store) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	clear(s.pauses) // nothing is reported afterwards
-	return nil
-}
+func (s *Store) Close() error { return nil }
 
 // Interface guard
 var _ serializer.Immediate = (*Store)(nil)

@@ -51,7 +51,11 @@ func (s *session) report(w *work, a *answer) error {
 	s.version = a.last
 	s.store.known.Store(max(a.last, s.store.known.Load()))
 	if w.ends {
-		s.due = time.Now().Add(min(s.store.others.See(a.others), time.Duration(a.due)*time.Microsecond))
+		next := s.store.others.See(a.others)
+		if a.orphans {
+			next = 0
+		}
+		s.due = time.Now().Add(next)
 		if a.count != len(s.Tickets)+len(s.Leaving) {
 			s.version = -1 // somebody has deleted rows
 		}

@@ -14,9 +14,9 @@ type answer struct {
 	last, trimmed int64
 	timeline      string
 	position      int64
-	stands        bool  // the session
-	due           int64 // microseconds to the next end of a pause
-	count         int   // of tickets
+	stands        bool // the session
+	orphans       bool // an operator has deleted the session of a ticket
+	count         int  // of tickets
 	others        []lease.Heartbeat
 	tickets       []row
 	pauses        []pause
@@ -77,7 +77,6 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 		ids, renewals := s.store.others.Stale()
 		tx.Queue(s.statements["end sessions"], ids, renewals)
 		tx.Queue(s.statements["end tickets"], s.store.namespace)
-		tx.Queue(s.statements["end pauses"], s.store.namespace)
 	}
 	if w.trim > 0 {
 		tx.Queue(s.statements["trim"], s.namespace, w.trim)
@@ -107,7 +106,7 @@ func (s *session) read(tx *pgx.Batch, w *work, a *answer) {
 	})
 	if w.ends {
 		collect(tx.Queue(s.statements["read leases"], s.store.namespace, s.id), &a.others)
-		tx.Queue(s.statements["read ends"], s.namespace).QueryRow(func(row pgx.Row) error { return row.Scan(&a.due, &a.count) })
+		tx.Queue(s.statements["read counts"], s.namespace).QueryRow(func(row pgx.Row) error { return row.Scan(&a.orphans, &a.count) })
 	}
 	collect(tx.Queue(s.statements["read tickets"], s.namespace, s.version), &a.tickets)
 	collect(tx.Queue(s.statements["read pauses"], s.namespace, s.version), &a.pauses)

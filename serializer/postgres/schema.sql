@@ -40,6 +40,5 @@ CREATE TABLE IF NOT EXISTS orderly_pauses (
     name      bytea NOT NULL,
     version   bigint NOT NULL,
     until     timestamptz,                         -- NULL when it is over
-    ends      timestamptz,                         -- the same moment by this server's clock; NULL for never
     PRIMARY KEY (namespace, name)
 );

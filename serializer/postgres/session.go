@@ -35,8 +35,8 @@ type session struct {
 	position   int64             // of the server in its log
 	old        int64             // a version that was known at trimmedAt
 	trimmedAt  time.Time         // when the process has last deleted rows
-	endsAt     time.Time         // when a round has last read when leases and pauses end
-	due        time.Time         // when the next lease or pause may have ended
+	endsAt     time.Time         // when a round has last read when leases end
+	due        time.Time         // when the next lease may have ended
 	changedAt  time.Time         // when something was last reported, or done
 
 	changes []*change // to be carried out; Store.Mu guards them
@@ -78,7 +78,6 @@ func (s *session) open() (err error) {
 	tx.Queue(statements["begin epoch"], st.namespace, st.lostBefore.Load(), st.identity, st.known.Load())
 	tx.Queue(statements["end sessions"], ids, renewals)
 	tx.Queue(statements["end tickets"], st.namespace)
-	tx.Queue(statements["end pauses"], st.namespace) // also shows whether their table exists
 	tx.Queue(statements["begin session"], st.namespace, st.Owner.Name, st.TTL.Microseconds(), st.identity)
 	tx.Queue(statements["opening"], st.namespace).QueryRow(func(row pgx.Row) error {
 		return row.Scan(&s.timeline, &s.channel, &s.id, &s.namespace, &s.epoch, &identity, &place)

@@ -81,10 +81,6 @@ UPDATE orderly_tickets t SET gone = true, version = n.last FROM orderly_namespac
 WHERE n.name = $1 AND t.namespace = n.id AND NOT t.gone
     AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = t.session)
 
--- : end pauses ($1)
-UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM orderly_namespaces n
-WHERE n.name = $1 AND p.namespace = n.id AND p.ends <= clock_timestamp()
-
 -- : begin session
 INSERT INTO orderly_sessions (id, namespace, owner, ttl)
 SELECT last, id, $2, $3 FROM orderly_namespaces n
@@ -128,16 +124,12 @@ WHERE n.id = $1 AND t.namespace = n.id AND t.number = ANY($2::bigint[]) AND NOT 
 UPDATE orderly_tickets t SET version = n.last, evict = true FROM orderly_namespaces n
 WHERE n.id = $1 AND t.namespace = n.id AND t.number = $2 AND NOT t.gone
 
--- : pause ($1, $2, $3, $4)
--- It ends when a clock that is $4 now is $3, or never if that is the end of time.
-INSERT INTO orderly_pauses (namespace, name, version, until, ends)
-SELECT id, $2::bytea, last, $3::timestamptz,
-    CASE WHEN $3::timestamptz < '9999-12-31 23:59:59Z' THEN clock_timestamp() + ($3::timestamptz - $4::timestamptz) END
-FROM orderly_namespaces WHERE id = $1
-ON CONFLICT (namespace, name) DO UPDATE SET version = excluded.version, until = excluded.until, ends = excluded.ends
+-- : pause ($1, $2, $3)
+INSERT INTO orderly_pauses (namespace, name, version, until) SELECT id, $2::bytea, last, $3::timestamptz FROM orderly_namespaces WHERE id = $1
+ON CONFLICT (namespace, name) DO UPDATE SET version = excluded.version, until = excluded.until
 
 -- : resume ($1, $2)
-UPDATE orderly_pauses p SET until = NULL, ends = NULL, version = n.last FROM orderly_namespaces n
+UPDATE orderly_pauses p SET until = NULL, version = n.last FROM orderly_namespaces n
 WHERE n.id = $1 AND p.namespace = n.id AND p.name = $2::bytea AND p.until IS NOT NULL
 
 -- : read state ($1, $2)
@@ -149,12 +141,9 @@ FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.id = $2 WHERE n.id =
 SELECT s.id, s.renewals, s.ttl FROM orderly_sessions s JOIN orderly_namespaces n ON n.id = s.namespace
 WHERE n.name = $1 AND s.id <> $2
 
--- : read ends ($1)
--- The microseconds until the next pause ends, at most an hour, and the number of tickets. There is
--- something to end at once if an operator has deleted the session of a ticket.
-SELECT CASE WHEN count(*) > count(s.id) THEN 0 ELSE
-        (SELECT least(extract(epoch FROM min(ends) - clock_timestamp()), 3600) * 1000000 FROM orderly_pauses WHERE namespace = $1)
-    END::bigint, count(*)
+-- : read counts ($1)
+-- Whether an operator has deleted the session of a ticket, and the number of tickets.
+SELECT count(*) > count(s.id), count(*)
 FROM orderly_tickets t LEFT JOIN orderly_sessions s ON s.id = t.session WHERE t.namespace = $1 AND NOT gone
 
 -- : read tickets ($1, $2)

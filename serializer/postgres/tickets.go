@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql/driver"
 	"strconv"
 	"time"
 
@@ -41,17 +40,10 @@ func (s *session) Evict(ctx context.Context, t *serializer.Ticket) error {
 	return s.carryOut(ctx, newChange("ask", t.Number))
 }
 
-// whenSent is the time at which it is sent, by this machine's clock.
-type whenSent struct{}
-
-// Value implements [driver.Valuer].
-func (whenSent) Value() (driver.Value, error) { return time.Now(), nil }
-
-// Pause implements [lease.Protocol]. The server measures the length on its own clock, and the
-// first process that notices ends the pause for all.
+// Pause implements [lease.Protocol].
 func (s *session) Pause(ctx context.Context, name string, until time.Time) error {
 	if until.IsZero() {
 		return s.carryOut(ctx, newChange("resume", []byte(name)))
 	}
-	return s.carryOut(ctx, newChange("pause", []byte(name), until.UTC().Format(time.RFC3339Nano), whenSent{}))
+	return s.carryOut(ctx, newChange("pause", []byte(name), until.UTC().Format(time.RFC3339Nano)))
 }

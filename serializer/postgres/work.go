@@ -28,8 +28,8 @@ type work struct {
 	changes []*change
 	reads   bool  // what has changed, too
 	full    bool  // read everything
-	ends    bool  // read when leases and pauses end, and count the tickets
-	due     bool  // a lease or a pause may have ended
+	ends    bool  // read when leases end, and count the tickets
+	due     bool  // a lease may have ended
 	trim    int64 // delete what was out by this version; 0 deletes nothing
 }
 

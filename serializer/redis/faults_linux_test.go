@@ -148,36 +148,6 @@ func silentAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Bug: a timed pause never ended if its key was deleted alone, or the one that knows when the
-// next pause ends.
-func TestKeysDeletedInPause(t *testing.T) {
-	for name, test := range map[string]struct {
-		key  string
-		kept bool
-	}{
-		"pauses":   {"{orderly}:pauses", false},
-		"meta":     {"{orderly}:meta", true},
-		"sessions": {"{orderly}:sessions", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
-			e := opened(t, 1, s.address)[0]
-			length := time.Hour
-			if test.kept {
-				length = 2 * ttl
-			}
-			testlease.Must(t, e.Pause(context.Background(), "a_", time.Now().Add(length)))
-			begun := time.Now()
-			s.do("DEL", test.key)
-			testlease.EnterSoon(t, e)
-			if took := time.Since(begun); test.kept && took < length {
-				t.Errorf("an arrival entered after %s, in the pause", took)
-			}
-		})
-	}
-}
-
 // Bug: each time that the server's clock was set forward and back, the clock of sessions gained
 // half a second, so leases ended early. (What the script remembers is set instead.)
 func TestClockSetToAndFro(t *testing.T) {
@@ -228,8 +198,8 @@ func TestLeavesBeforeRepetition(t *testing.T) {
 	}
 }
 
-// Bug: if the answer was lost, an eviction that was carried out failed with [serializer.ErrNoTicket],
-// and a pause began anew. The repetition did not find the request among what the process had not seen
+// Bug: if the answer was lost, an eviction that was carried out failed with [serializer.ErrNoTicket].
+// The repetition did not find the request among what the process had not seen
 // yet: others publish what they change, also to the one who has asked.
 func TestAnswerLostAfterPublication(t *testing.T) {
 	t.Parallel()
@@ -245,35 +215,6 @@ func TestAnswerLostAfterPublication(t *testing.T) {
 	wait.Until(t, "the waiter is refused", waiter.Over)
 	if serializer.ReasonOf(waiter.Err) != serializer.ReasonEvicted {
 		t.Error(waiter.Err)
-	}
-	link.Lose("\r\np\r\n")
-	paused, end := make(chan error), func() any { return s.do("HGET", "{orderly}:pauses", "b_") }
-	go func() { paused <- engines[1].Pause(t.Context(), "b_", time.Now().Add(time.Hour)) }()
-	wait.Until(t, "the pause begins", func() bool { return end() != nil })
-	first := end()
-	testlease.Must(t, <-paused)
-	if last := end(); last != first {
-		t.Errorf("the pause ends at %v; before the repetition, at %v", last, first)
-	}
-}
-
-// Bug: a pause ended later than asked by the time for which the server could not be reached.
-func TestPauseInOutage(t *testing.T) {
-	t.Parallel()
-	s := startServer(t, "--appendonly", "yes", "--appendfsync", "always")
-	e := open(t, Options{TTL: time.Minute}, s.address)
-	testlease.Must(t, queues(e))
-	s.Kill()
-	paused := make(chan error)
-	go func() { paused <- e.Pause(t.Context(), "a_", time.Now().Add(time.Hour)) }()
-	time.Sleep(2 * requestTime)
-	s.Run()
-	testlease.Must(t, <-paused)
-	var asked, ends int64 // in microseconds
-	_, err := fmt.Sscan(s.do("HGET", "{orderly}:pauses", "a_").(string), &asked, &ends)
-	testlease.Must(t, err)
-	if late := time.Duration(ends-asked) * time.Microsecond; late > requestTime {
-		t.Errorf("the pause ends %s later than asked", late)
 	}
 }
 

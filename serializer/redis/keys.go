@@ -8,7 +8,7 @@ import "fmt"
 //	{<namespace>}:sessions  a sorted set: sessions and their deadlines
 //	{<namespace>}:tickets   a hash: by number, the session, the state and a record
 //	{<namespace>}:log       a stream: the last changes
-//	{<namespace>}:pauses    a hash: by name, the end for people, and by the server's clock
+//	{<namespace>}:pauses    a hash: by name, the end in microseconds
 //	{<namespace>}:changes:0 a channel: new entries of the log, with the number of the database
 type keys struct {
 	namespace, channel string

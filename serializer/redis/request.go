@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
@@ -56,7 +55,7 @@ func (s *session) arguments(r request) (args []any, p lease.Pending) {
 	if s.made[r.tag] {
 		return nil, p
 	}
-	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.servers.keys.channel, time.Now().UnixMicro()}
+	args = []any{r.mode, s.id, st.TTL.Microseconds(), s.version, s.tag, r.tag, st.known, st.servers.keys.channel}
 	p = s.TakeLocked(maxPending)
 	for _, number := range p.Leaving {
 		args = append(args, "r", number)

@@ -5,13 +5,13 @@
 -- KEYS: meta, sessions, tickets, log, pauses
 -- ARGV: mode (begin, keep or end a session, or try rights), session, its time to live in microseconds,
 --       version and tag of the last change that the process has seen, the request's own
---       tag, the greatest number that the process knows, the channel, the time by the
---       process's clock, and then operations, each a letter and an argument. To begin, a process sends
+--       tag, the greatest number that the process knows, the channel, and then operations, each a
+--       letter and an argument. To begin, a process sends
 --       the seconds since its last answer, and the history of its last session, in place of a change
 -- Answer: the status, and then entries of the log, each as version and text. A session that
 -- begins gets one with all tickets and pauses, and the history.
 local meta, sessions, tickets, log, pauses = unpack(KEYS)
-local mode, session, ttl, seen, seen_tag, tag, known, channel, sent = unpack(ARGV, 1, 9)
+local mode, session, ttl, seen, seen_tag, tag, known, channel = unpack(ARGV, 1, 8)
 
 -- Everything that is called below is tried before anything is changed, so that a right that
 -- the user lacks shows here.
@@ -32,7 +32,7 @@ end
 local function text(number) return string.format('%.0f', number) end
 
 local appends = false
-for i = 10, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
+for i = 9, #ARGV, 2 do appends = appends or ARGV[i] == 'a' end
 -- A server without free memory allows a script to write if its first write needs none. So
 -- turns end, and only arrivals are refused.
 if not appends then redis.call('HDEL', meta, 'none') end
@@ -45,7 +45,7 @@ local function infoValue(name)
 	return string.match(info, '^%w+', colon + 1)
 end
 local run = infoValue('run_id')
-local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'due', 'tickets', 'sessions', 'pauses'}
+local numbers = {'version', 'number', 'clock', 'time', 'longest', 'used', 'since', 'closed', 'tickets', 'sessions', 'pauses'}
 local values = redis.call('HMGET', meta, 'run', 'tag', 'history', unpack(numbers))
 local m = {run = values[1] or '', tag = values[2] or '', history = values[3] or tag}
 for i, name in ipairs(numbers) do m[name] = tonumber(values[i + 3] or 0) end
@@ -97,7 +97,7 @@ m.number = math.max(m.number, tonumber(known))
 if m.run == '' or redis.call('HLEN', tickets) ~= m.tickets or redis.call('ZCARD', sessions) ~= m.sessions
 	or redis.call('HLEN', pauses) ~= m.pauses then
 	redis.call('DEL', sessions, tickets, log)
-	m.run, m.tickets, m.sessions, m.pauses, m.due = '', 0, 0, redis.call('HLEN', pauses), now
+	m.run, m.tickets, m.sessions, m.pauses = '', 0, 0, redis.call('HLEN', pauses)
 end
 
 -- The last changes may be missing, or all. Whoever knows of them has a session that ends within
@@ -116,20 +116,6 @@ elseif m.closed > m.clock then
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', sessions, '-inf', text(m.clock))) do finish(id) end
-
-if m.due > 0 and m.due <= now then
-	m.due = 0
-	local all = redis.call('HGETALL', pauses)
-	for i = 1, #all, 2 do
-		local ends = tonumber(string.match(all[i + 1], ' (%d+)$'))
-		if ends > 0 and ends <= now then
-			m.pauses = m.pauses - redis.call('HDEL', pauses, all[i])
-			change('p', all[i], '0')
-		elseif ends > 0 and (m.due == 0 or ends < m.due) then
-			m.due = ends
-		end
-	end
-end
 
 -- Does the log contain what the process has seen last? If not, it may have been cut: it is full,
 -- and was written by this server, without an interruption.
@@ -181,15 +167,10 @@ function operations.e(ticket)
 end
 function operations.p(pause)
 	local name, till = string.match(pause, '^(%S*) (%d+)$')
-	local ends = 0 -- never
-	if till ~= '0' and tonumber(till) < 2 ^ 53 then
-		ends = now + till - sent
-		if m.due == 0 or ends < m.due then m.due = ends end
-	end
 	if till == '0' then
 		m.pauses = m.pauses - redis.call('HDEL', pauses, name)
 	else
-		m.pauses = m.pauses + redis.call('HSET', pauses, name, till .. ' ' .. text(ends))
+		m.pauses = m.pauses + redis.call('HSET', pauses, name, till)
 	end
 	change('p', name, till)
 end
@@ -201,7 +182,7 @@ if mode == 'begin' or mode == 'keep' and (status == 'ok' or status == 'closed' o
 end
 -- A repetition may take out, or mark as inside, other tickets than before. Both can be repeated.
 if status == 'ok' or status == 'closed' then
-	for i = 10, #ARGV, 2 do
+	for i = 9, #ARGV, 2 do
 		local letter = ARGV[i]
 		if letter == 'r' or letter == 'i' or not done and (letter ~= 'a' or status == 'ok') then operations[letter](ARGV[i + 1]) end
 	end
@@ -218,7 +199,7 @@ if #changes > 0 then
 	if status == 'ok' or status == 'closed' or status == 'ended' then
 		if mode == 'begin' then
 			local all = redis.call('HGETALL', pauses)
-			for i = 1, #all, 2 do change('p', all[i], (string.match(all[i + 1], '^%d+'))) end
+			for i = 1, #all, 2 do change('p', all[i], all[i + 1]) end
 			all = redis.call('HGETALL', tickets)
 			for i = 1, #all, 2 do change('a', all[i], all[i + 1]) end
 			body = m.tag .. ' ' .. before .. '\n' .. table.concat(changes, '\n')
@@ -229,6 +210,6 @@ if #changes > 0 then
 	end
 end
 redis.call('HSET', meta, 'history', m.history, 'run', m.run, 'version', text(m.version), 'tag', m.tag, 'number', text(m.number), 'clock', text(m.clock), 'time', text(m.time),
-	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'due', text(m.due), 'tickets', text(m.tickets), 'sessions', text(m.sessions),
+	'longest', text(m.longest), 'used', text(m.used), 'since', text(m.since), 'closed', text(m.closed), 'tickets', text(m.tickets), 'sessions', text(m.sessions),
 	'pauses', text(m.pauses))
 return answer

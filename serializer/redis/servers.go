@@ -94,7 +94,7 @@ func (s *servers) choose(ctx context.Context) error {
 	ask := func(i int) {
 		infos[i], errs[i] = s.clients[i].Info(ctx).Result()
 		if errs[i] == nil && !isReplica(infos[i]) {
-			_, noRight := s.run(ctx, s.clients[i], "try", "", 0, "", "", "", 0, s.keys.channel, 0)
+			_, noRight := s.run(ctx, s.clients[i], "try", "", 0, "", "", "", 0, s.keys.channel)
 			unfit[i] = cmp.Or(suitable(infos[i]), noRight)
 		}
 		answers <- i

@@ -27,7 +27,7 @@ func (s *session) Evict(ctx context.Context, t *serializer.Ticket) error {
 	return s.do(ctx, "e", t.Key)
 }
 
-// Pause implements [lease.Protocol]. Once the request is sent, the server's clock counts.
+// Pause implements [lease.Protocol].
 func (s *session) Pause(ctx context.Context, name string, until time.Time) error {
 	micros := int64(0) // it is over
 	if !until.IsZero() {

@@ -54,8 +54,8 @@ func NewDatabase() *Database {
 	return &Database{tickets: make(map[uint64]*Row), pauses: make(map[string]*Pause), changed: make(chan struct{})}
 }
 
-// Transaction ends the pauses whose time has come, marks tickets as gone, executes
-// statements, and reads what has changed since a version.
+// Transaction marks tickets as gone, executes statements, and reads what has changed since a
+// version.
 func (db *Database) Transaction(ctx context.Context, gone []uint64, statements func(*Tx), since uint64) (c Changes, err error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -64,11 +64,6 @@ func (db *Database) Transaction(ctx context.Context, gone []uint64, statements f
 	}
 	before := db.last
 	tx := &Tx{db}
-	for _, p := range db.pauses {
-		if !p.Until.IsZero() && !p.Until.After(time.Now()) {
-			tx.SetPause(p.Name, time.Time{})
-		}
-	}
 	tx.markGone(gone)
 	statements(tx)
 	if db.last != before {
@@ -94,15 +89,13 @@ func (db *Database) sinceLocked(version uint64) Changes {
 	return c
 }
 
-// Listen calls a function after each change, and at least ten times a second, because a
-// pause may end. It returns when ctx is done.
+// Listen calls a function after each change. It returns when ctx is done.
 func (db *Database) Listen(ctx context.Context, changed func()) {
 	for ctx.Err() == nil {
 		next := db.nextChange()
 		changed()
 		select {
 		case <-next:
-		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
 		}
 	}

@@ -69,7 +69,6 @@ var cases = []testCase{
 	{"following later", true, storeLate},
 	{"inside during a pause", true, followed(storeInside)},
 	{"pause", false, followed(storePause)},
-	{"end of a pause", false, followed(storePauseEnds)},
 	{"eviction", true, followed(storeEvict)},
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},

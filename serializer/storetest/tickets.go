@@ -227,7 +227,6 @@ func clientOf(n int) string {
 // that the queue is resumed.
 func (r *recorder) pause(name string, until time.Time) {
 	r.Helper()
-	r.locked(func() { r.ends[name] = until })
 	if until.IsZero() {
 		r.must("Resume", func(ctx context.Context) error { return r.store.Resume(ctx, name) })
 	} else {
@@ -269,26 +268,6 @@ func storePause(g *group) {
 		r.resume(name) // it is no error that there is no pause
 		g.busy()       // all have reported that, too, before the next pause
 	}
-}
-
-// A pause ends by itself in all processes, not before its time. One that was replaced does
-// not end the other.
-func storePauseEnds(g *group) {
-	short, long := serializer.QueueName("a_"), serializer.QueueName("b_")
-	for _, r := range g.recorders {
-		r.enter("a_")
-	}
-	first, last := g.recorders[0], g.recorders[len(g.recorders)-1]
-	soon := func() time.Time { return time.Now().Add(2 * time.Second).Truncate(time.Microsecond).UTC() }
-	last.pause(long, soon())
-	last.pause(long, serializer.Forever)
-	first.pause(short, soon())
-	for _, r := range g.recorders {
-		g.until("the pause has ended", func() bool { return r.pauses[short].IsZero() })
-	}
-	g.busy()
-	last.reported(long, serializer.Forever)
-	last.resume(long)
 }
 
 // In a paused queue, other processes learn which tickets are inside, and that the rest is not.
