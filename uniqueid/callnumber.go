@@ -114,9 +114,7 @@ func (n *CallNumber) Scan(src any) error { return callNumberForm.scan(n, src) }
 
 func decodeCallNumber(text string) (Decoded, error) {
 	n, err := ParseCallNumber(text)
-	return Decoded{Fields: Fields{
-		{"version", uint64(n.Version())},
-		{"run", uint64(n.Run())},
-		{"sequence", uint64(n.Sequence())},
+	return Decoded{Fields: map[string]any{
+		"version": uint64(n.Version()), "run": uint64(n.Run()), "sequence": uint64(n.Sequence()),
 	}}, err
 }

@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,8 +9,6 @@ import (
 
 // Decoded is one reading of an ID's text under one scheme.
 type Decoded struct {
-	// Text is the ID.
-	Text string `json:"id"`
 	// Scheme is the name of the kind, such as txid.
 	Scheme string `json:"scheme"`
 	// Layout is the layout of a unique_id: classic, threaded or modern. For
@@ -20,58 +17,17 @@ type Decoded struct {
 	// Note is a remark on this reading, for people, or empty.
 	Note string `json:"note,omitempty"`
 	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
-	// no time.
-	Time time.Time `json:"time"`
-	// Fields are the other fields, in the order of the bits.
-	Fields Fields `json:"fields"`
-}
-
-// MarshalJSON returns an object with the keys above. The time is as in RFC 3339, also
-// after the year 9999.
-func (d Decoded) MarshalJSON() ([]byte, error) {
-	type plain Decoded
-	out := struct {
-		plain
-		Time   string `json:"time,omitempty"`
-		Fields Fields `json:"fields"`
-	}{plain: plain(d), Fields: d.Fields}
-	if !d.Time.IsZero() {
-		out.Time = d.Time.Format(time.RFC3339Nano)
-	}
-	return json.Marshal(out)
-}
-
-// Fields are named parts of an ID. In JSON, they are an object that keeps their order.
-type Fields []Field
-
-// Field is a named part of an ID.
-type Field struct {
-	Name string
-	// Value is a string or a uint64.
-	Value any
-}
-
-// MarshalJSON returns an object with a key for every field.
-func (f Fields) MarshalJSON() ([]byte, error) {
-	object := []byte{'{'}
-	for i, field := range f {
-		if i > 0 {
-			object = append(object, ',')
-		}
-		value, err := json.Marshal(field.Value)
-		if err != nil {
-			return nil, fmt.Errorf("writing the field %s: %w", field.Name, err)
-		}
-		object = fmt.Appendf(object, "%q:%s", field.Name, value)
-	}
-	return append(object, '}'), nil
+	// no time. One after the year 9999 has no JSON.
+	Time time.Time `json:"time,omitzero"`
+	// Fields are the other fields, each a string or a uint64, by their names.
+	Fields map[string]any `json:"fields"`
 }
 
 // reading is one way to read a text.
 type reading struct {
 	scheme            string
 	shortest, longest int // in characters
-	// decode returns all but the text and the scheme.
+	// decode returns all but the scheme.
 	decode func(string) (Decoded, error)
 }
 
@@ -84,7 +40,6 @@ const longestTraceparent = 512
 var readings = []reading{
 	{"sharded_id", shardedTailLen + 1, shardedMaxText, decodeShardedID},
 	{"uuid_v7", uuidTextLen, uuidTextLen, decodeUUIDv7},
-	{"uuid_v7", traceIDTextLen, traceIDTextLen, decodeBareUUIDv7},
 	{"trace_id", traceIDTextLen, traceIDTextLen, decodeTraceID},
 	{"traceparent", traceparentLen, longestTraceparent, decodeTraceparent},
 	{"txid", txidTextLen, txidTextLen, decodeTXID},
@@ -96,7 +51,7 @@ var readings = []reading{
 }
 
 // lengths says how many characters the texts of readings have.
-const lengths = "sharded_id 18 to 23, uuid_v7 36 or 32, trace_id 32, traceparent 55 to 512, txid 20, call_number 8, " +
+const lengths = "sharded_id 18 to 23, uuid_v7 36, trace_id 32, traceparent 55 to 512, txid 20, call_number 8, " +
 	"unique_id 19 or 24 or 27"
 
 // errSameReading means that another reading has the same to say, or more.
@@ -105,15 +60,14 @@ var errSameReading = errors.New("another reading says as much")
 // Decode returns every possible reading of text. Most texts have one. Some have two,
 // because the alphabets overlap. A sharded_id with a two-digit shard looks like a
 // classic unique_id, and one with a three-digit shard like a txid. A - in a modern
-// unique_id was another digit before Apache 2.4.47. 32 hexadecimal digits are a trace
-// ID, and may be a UUIDv7 without its hyphens.
+// unique_id was another digit before Apache 2.4.47.
 //
 // The readings come in a fixed order, the most likely first. If there is none, the error
 // names all schemes with their lengths. It also says what is wrong with the text for those
 // whose length matches.
 //
 // Texts of other kinds, such as those of rs/xid, can look like these IDs. If a reading's
-// time is in the future or before the year 2000, or the text is a decimal number, its note says so.
+// time is in the future or before the year 2000, its note says so.
 func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
 	var reasons strings.Builder
@@ -123,7 +77,7 @@ func Decode(text string) ([]Decoded, error) {
 		}
 		decoded, err := r.decode(text)
 		if err == nil {
-			decoded.Text, decoded.Scheme = text, r.scheme
+			decoded.Scheme = r.scheme
 			decoded.doubt()
 			found = append(found, decoded)
 		} else if parseErr, ok := errors.AsType[*ParseError](err); ok {
@@ -144,8 +98,6 @@ func (d *Decoded) doubt() {
 		why = "the time is in the future"
 	case d.Time.Year() < 2000 && !d.Time.IsZero():
 		why = "the time is before the year 2000"
-	case strings.Trim(d.Text, "0123456789") == "":
-		why = "it is a decimal number, such as a snowflake"
 	default:
 		return
 	}

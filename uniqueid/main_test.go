@@ -113,7 +113,7 @@ func txidKey(id TXID) key {
 // counters.
 func uniqueIDKey(id UniqueID) key {
 	return key{
-		uint64(id.Time().Unix())<<32 | uint64(id.Fields().PIDField),
+		uint64(id.Time().Unix())<<32 | uint64(id.Fields().Extra)<<pidBits | uint64(id.Fields().PID),
 		uint64(id.Fields().Counter)<<32 | uint64(id.Fields().Thread),
 	}
 }

@@ -128,8 +128,8 @@ func (id *ShardedID) Scan(src any) error { return shardedIDForm.scan(id, src) }
 
 func decodeShardedID(text string) (Decoded, error) {
 	id, err := ParseShardedID(text)
-	return Decoded{Time: id.Time(), Fields: Fields{
-		{"shard", uint64(id.Shard())}, {"random", fmt.Sprintf("%04x", id.Random())},
+	return Decoded{Time: id.Time(), Fields: map[string]any{
+		"shard": uint64(id.Shard()), "random": fmt.Sprintf("%04x", id.Random()),
 	}}, err
 }
 

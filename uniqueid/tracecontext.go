@@ -1,7 +1,6 @@
 package uniqueid
 
 import (
-	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -117,12 +116,6 @@ var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTrac
 // MarshalText returns the field's text. It never fails.
 func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
 
-// Value returns the text for database/sql, or NULL for the zero TraceContext.
-func (c TraceContext) Value() (driver.Value, error) { return value(c) }
-
-// Scan reads the text, or NULL, from database/sql.
-func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
-
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
@@ -133,23 +126,11 @@ func decodeTraceparent(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	parent := c.ParentID()
-	reading := Decoded{Fields: Fields{
-		{"version", text[:2]},
-		{"trace_id", c.TraceID().String()},
-		{"parent_id", hex.EncodeToString(parent[:])},
-		{"flags", fmt.Sprintf("%02x", c.Flags())},
-		{"sampled", yesNo[c.Flags()&TraceSampled != 0]},
-		{"random_trace_id", yesNo[c.Flags()&TraceRandom != 0]},
-	}}
-	if id, ok := c.TraceID().UUIDv7(); ok {
-		reading.Time, reading.Note = id.Time(), maybeUUIDv7
-		reading.Fields = append(reading.Fields, Field{"uuid_v7", id.String()})
-		if txid, ok := id.TXID(); ok {
-			reading.Fields = append(reading.Fields, Field{"txid", txid.String()})
-		}
-	}
-	return reading, nil
+	parent, d := c.ParentID(), decodedTrace(c.TraceID())
+	d.Fields["version"], d.Fields["parent_id"] = text[:2], hex.EncodeToString(parent[:])
+	d.Fields["flags"] = fmt.Sprintf("%02x", c.Flags())
+	d.Fields["sampled"], d.Fields["random_trace_id"] = yesNo[c.Flags()&TraceSampled != 0], yesNo[c.Flags()&TraceRandom != 0]
+	return d, nil
 }
 
 var yesNo = map[bool]string{true: "yes", false: "no"}

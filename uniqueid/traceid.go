@@ -96,5 +96,18 @@ func (id *TraceID) Scan(src any) error { return traceIDForm.scan(id, src) }
 
 func decodeTraceID(text string) (Decoded, error) {
 	id, err := ParseTraceID(text)
-	return Decoded{Fields: Fields{{"trace_id", id.String()}}}, err
+	return decodedTrace(id), err
+}
+
+// decodedTrace shows a trace ID, and the UUIDv7 and the TXID that it may be.
+func decodedTrace(id TraceID) Decoded {
+	d := Decoded{Fields: map[string]any{"trace_id": id.String()}}
+	if uuid, ok := id.UUIDv7(); ok {
+		d.Time, d.Note = uuid.Time(), "one in 64 random trace IDs looks like a UUIDv7"
+		d.Fields["uuid_v7"] = uuid.String()
+		if txid, ok := uuid.TXID(); ok {
+			d.Fields["txid"] = txid.String()
+		}
+	}
+	return d
 }

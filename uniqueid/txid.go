@@ -136,9 +136,9 @@ func appendTXID(dst []byte, high uint64, low uint32) []byte {
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)
-	return Decoded{Time: id.Time(), Fields: Fields{
-		{"random", fmt.Sprintf("%014x", id.Random())},
-		{"uuid_v7_first", id.UUIDv7(0).String()},
-		{"uuid_v7_last", id.UUIDv7(1<<uuidMoreBits - 1).String()},
+	return Decoded{Time: id.Time(), Fields: map[string]any{
+		"random":        fmt.Sprintf("%014x", id.Random()),
+		"uuid_v7_first": id.UUIDv7(0).String(),
+		"uuid_v7_last":  id.UUIDv7(1<<uuidMoreBits - 1).String(),
 	}}, err
 }

@@ -124,11 +124,9 @@ type UniqueIDFields struct {
 	// Addr is the machine's IPv4 address, in classic and threaded. With a random node, it
 	// is the first half of the random bits.
 	Addr netip.Addr
-	// PIDField is all 32 bits of the pid field, in classic and threaded.
-	PIDField uint32
-	// PID is the process ID: in classic the low 22 bits of PIDField, in threaded all.
+	// PID is the process ID: in classic the low 22 bits of the pid field, in threaded all 32.
 	PID uint32
-	// Extra is the extra counter in the high 10 bits of PIDField, in classic. See
+	// Extra is the extra counter in the high 10 bits of the pid field, in classic. See
 	// [UniqueIDGenerator].
 	Extra uint16
 	// Root is the 80 random bits that distinguish a process from others, in modern.
@@ -151,10 +149,9 @@ func (id UniqueID) Fields() (f UniqueIDFields) {
 		return f
 	}
 	f.Addr = netip.AddrFrom4([4]byte(id.data[4:]))
-	f.PIDField = binary.BigEndian.Uint32(id.data[8:])
-	f.PID = f.PIDField
+	f.PID = binary.BigEndian.Uint32(id.data[8:])
 	if id.layout == Classic {
-		f.PID, f.Extra = f.PIDField&(1<<pidBits-1), uint16(f.PIDField>>pidBits)
+		f.PID, f.Extra = f.PID&(1<<pidBits-1), uint16(f.PID>>pidBits)
 	}
 	return f
 }
@@ -222,24 +219,20 @@ func decodeUniqueID(text string) (Decoded, error) {
 	if err != nil {
 		return Decoded{}, err
 	}
-	d := Decoded{Layout: id.layout.String(), Note: noteMaybeRandom, Time: id.Time()}
 	f := id.Fields()
+	d := Decoded{Layout: id.layout.String(), Time: id.Time(), Fields: map[string]any{"counter": uint64(f.Counter)}}
 	switch {
 	case id.layout == Modern:
-		d.Note = ""
-		d.Fields = Fields{{"root", hex.EncodeToString(f.Root[:])}}
+		d.Fields["root"] = hex.EncodeToString(f.Root[:])
 	case f.nodeIsRandom():
-		d.Note = noteRandom
-		d.Fields = Fields{{"node", hex.EncodeToString(id.data[4:12])}}
-	case id.layout == Threaded:
-		d.Fields = Fields{{"address", f.Addr.String()}, {"pid", uint64(f.PID)}}
+		d.Note, d.Fields["node"] = noteRandom, hex.EncodeToString(id.data[4:12])
 	default:
-		d.Fields = Fields{{"address", f.Addr.String()}, {"pid_field", uint64(f.PIDField)},
-			{"extra", uint64(f.Extra)}, {"pid", uint64(f.PID)}}
+		d.Note, d.Fields["address"], d.Fields["pid"] = noteMaybeRandom, f.Addr.String(), uint64(f.PID)
 	}
-	d.Fields = append(d.Fields, Field{"counter", uint64(f.Counter)})
 	if id.layout != Classic {
-		d.Fields = append(d.Fields, Field{"thread", uint64(f.Thread)})
+		d.Fields["thread"] = uint64(f.Thread)
+	} else if d.Note == noteMaybeRandom {
+		d.Fields["extra"] = uint64(f.Extra)
 	}
 	return d, nil
 }

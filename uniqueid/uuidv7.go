@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -154,32 +152,13 @@ func (id UUIDv7) Value() (driver.Value, error) { return value(id) }
 // Scan reads the ID from database/sql, as its 36 characters, its 16 bytes or NULL.
 func (id *UUIDv7) Scan(src any) error { return uuidv7Form.scan(id, src) }
 
-// maybeUUIDv7 is the note on a trace ID that may be a UUIDv7 by chance.
-const maybeUUIDv7 = "one in 64 random trace IDs looks like a UUIDv7"
-
 func decodeUUIDv7(text string) (Decoded, error) {
 	id, err := ParseUUIDv7(text)
-	fields := Fields{{"random", fmt.Sprintf("%014x", id.Random())}, {"more", fmt.Sprintf("%05x", id.More())}}
+	fields := map[string]any{"random": fmt.Sprintf("%014x", id.Random()), "more": fmt.Sprintf("%05x", id.More()), "trace_id": id.TraceID().String()}
 	if txid, ok := id.TXID(); ok {
-		fields = append(fields, Field{"txid", txid.String()})
+		fields["txid"] = txid.String()
 	}
-	return Decoded{Time: id.Time(), Fields: append(fields, Field{"trace_id", id.TraceID().String()})}, err
-}
-
-// decodeBareUUIDv7 parses a UUIDv7 without hyphens: a trace ID, which may be in upper case.
-func decodeBareUUIDv7(text string) (Decoded, error) {
-	trace, err := ParseTraceID(strings.ToLower(text))
-	if err != nil {
-		return Decoded{}, errSameReading // that of the trace ID reports errors
-	}
-	id, ok := trace.UUIDv7()
-	if !ok {
-		return Decoded{}, errSameReading
-	}
-	decoded, err := decodeUUIDv7(id.String())
-	decoded.Fields = slices.Insert(decoded.Fields, 0, Field{"uuid_v7", id.String()})
-	decoded.Note = maybeUUIDv7
-	return decoded, err
+	return Decoded{Time: id.Time(), Fields: fields}, err
 }
 
 // NewUUIDv7 makes a UUIDv7 with the process's own generator, the one of

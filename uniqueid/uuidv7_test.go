@@ -32,10 +32,8 @@ func TestUUIDv7Vectors(t *testing.T) {
 			t.Errorf("%s: parsed as %v, %v", tt.text, parsed, err)
 		}
 		// Bug: upper case was refused, which RFC 9562 wants read.
-		for _, text := range []string{strings.ToUpper(tt.text), strings.ToUpper(id.TraceID().String())} {
-			if readings, err := Decode(text); err != nil || readings[0].Scheme != "uuid_v7" || readings[0].Time != id.Time() {
-				t.Errorf("%s: decoded as %v, %v", text, readings, err)
-			}
+		if readings, err := Decode(strings.ToUpper(tt.text)); err != nil || readings[0].Scheme != "uuid_v7" || readings[0].Time != id.Time() {
+			t.Errorf("%s in upper case: decoded as %v, %v", tt.text, readings, err)
 		}
 		if parsed, err := ParseUUIDv7(strings.ToUpper(tt.text)); err != nil || parsed != id {
 			t.Errorf("%s in upper case: parsed as %v, %v", tt.text, parsed, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,9 +60,6 @@ storage, which servers without a storage option use.`,
 		if !slices.Contains(schemes, *scheme) {
 			return fmt.Errorf("--scheme %q: expected one of %s", *scheme, strings.Join(schemes, ", "))
 		}
-		if cmd.Flags().Changed("shards") && *scheme != "sharded_id" {
-			return fmt.Errorf("--shards is for --scheme sharded_id; a %s has no shard", *scheme)
-		}
 		if *n < 1 {
 			return fmt.Errorf("-n %d: expected 1 or more", *n)
 		}
@@ -109,11 +107,13 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 		}
 		decode := func(id string) {
 			id = strings.TrimSpace(id) // a line of curl ends in a carriage return
-			if readings, err := uniqueid.Decode(id); err != nil {
+			readings, err := uniqueid.Decode(id)
+			if err == nil {
+				err = print(cmd.OutOrStdout(), id, readings)
+			}
+			if err != nil {
 				failed++
 				fmt.Fprintln(cmd.ErrOrStderr(), err)
-			} else {
-				print(cmd.OutOrStdout(), id, readings)
 			}
 		}
 		for _, id := range ids {
@@ -138,34 +138,33 @@ An ID that begins with a hyphen looks like a flag; write -- before it.`,
 }
 
 // printJSON prints the readings of an ID as an object.
-func printJSON(w io.Writer, id string, readings []uniqueid.Decoded) {
-	_ = command.WriteJSON(w, "", struct { // it can be encoded; nobody may read it
+func printJSON(w io.Writer, id string, readings []uniqueid.Decoded) error {
+	return command.WriteJSON(w, "", struct {
 		ID       string             `json:"id"`
 		Readings []uniqueid.Decoded `json:"readings"`
 	}{id, readings})
 }
 
-// printText prints the readings of an ID for people.
-func printText(w io.Writer, id string, readings []uniqueid.Decoded) {
+// printText prints the readings of an ID for people, who may have gone.
+func printText(w io.Writer, id string, readings []uniqueid.Decoded) error {
 	fmt.Fprintln(w, command.Printable(id))
 	if len(readings) > 1 {
 		fmt.Fprintf(w, "  has %d readings:\n", len(readings))
 	}
 	for _, r := range readings {
-		scheme := r.Scheme
-		if r.Layout != "" {
-			scheme += ", layout " + r.Layout
+		row := func(name string, value any) { fmt.Fprintf(w, "  %-14s %v\n", name, value) }
+		if row("scheme", r.Scheme); r.Layout != "" {
+			row("layout", r.Layout)
 		}
-		rows := uniqueid.Fields{{Name: "scheme", Value: scheme}}
 		if !r.Time.IsZero() {
-			rows = append(rows, uniqueid.Field{Name: "time", Value: r.Time.UTC().Format(time.RFC3339Nano)})
+			row("time", r.Time.Format(time.RFC3339Nano))
 		}
-		rows = append(rows, r.Fields...)
+		for _, name := range slices.Sorted(maps.Keys(r.Fields)) {
+			row(name, r.Fields[name])
+		}
 		if r.Note != "" {
-			rows = append(rows, uniqueid.Field{Name: "note", Value: r.Note})
-		}
-		for _, row := range rows {
-			fmt.Fprintf(w, "  %-14s %v\n", row.Name, row.Value)
+			row("note", r.Note)
 		}
 	}
+	return nil
 }
