@@ -22,7 +22,7 @@ const steps = 150
 var queueTexts = []string{"a_", "a", "a_b_"}
 
 // someRules are the rules of the callers in random runs.
-var someRules = []serializer.Rule{{}, {}, {Limit: 2}, {Limit: 3}, {Shared: true}, {Shared: true}, {Shared: true, Limit: 2}, {Shared: true, Limit: 3}}
+var someRules = []serializer.Rule{{}, {}, {Limit: 2}, {Limit: 3}, {Shared: true}, {Shared: true, Limit: 2}, {Shared: true, Limit: 2}, {Shared: true, Limit: 3}}
 
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 

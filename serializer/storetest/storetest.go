@@ -73,8 +73,6 @@ var cases = []testCase{
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},
 	{"no wait", false, onEngines(engineNoWait)},
-	{"held turns", false, onEngines(engineHeld)},
-	{"many at once", false, onEngines(engineCrowd)},
 }
 
 // run opens stores and tests them.

@@ -104,8 +104,6 @@ func TestWrongStores(t *testing.T) {
 				return s.right.Append(ctx, tickets)
 			}
 		}},
-		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
-		{"nobody hears of others, in a crowd", "many at once", func(s *wrongStore) { s.Events.OnAppeared = func(*serializer.Ticket) {} }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
