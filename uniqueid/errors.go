@@ -97,11 +97,7 @@ func (r *reader) character(right bool, offset int, want string) {
 	if right || r.err != nil {
 		return
 	}
-	found, size := utf8.DecodeRuneInString(r.text[offset:])
-	if found == utf8.RuneError && size <= 1 {
-		r.fail(offset, want, fmt.Sprintf("byte 0x%02x", r.text[offset]))
-		return
-	}
+	found, _ := utf8.DecodeRuneInString(r.text[offset:])
 	r.fail(offset, want, strconv.QuoteRune(found))
 }
 

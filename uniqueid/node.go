@@ -51,32 +51,27 @@ func (n Node) String() string {
 	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid)
 }
 
-// Machine is what [AutoNode] uses to distinguish this process from others.
-type Machine struct {
-	Hostname string
-	// Addrs are the addresses that the name resolves to.
-	Addrs []netip.Addr
-	// Err is why there is no Hostname or no Addrs, if so.
-	Err error
-	PID uint32
-	// Container reports signs of a container, such as a pid namespace of its own. A pid of
-	// 1 is such a sign by itself.
-	Container bool
+// machine is what distinguishes this process from others.
+type machine struct {
+	hostname  string
+	addrs     []netip.Addr // that the name resolves to
+	err       error        // why there is no name or no address, if so
+	pid       uint32
+	container bool // whether there are signs of a container; a pid of 1 is such a sign by itself
 }
 
-// ThisMachine returns the machine that the process runs on. Resolving the name takes at
-// most as long as the context allows.
-func ThisMachine(ctx context.Context) Machine {
-	m := Machine{PID: uint32(os.Getpid())}
+// thisMachine returns the machine that the process runs on.
+func thisMachine(ctx context.Context) machine {
+	m := machine{pid: uint32(os.Getpid())}
 	for _, sign := range []string{"/.dockerenv", "/run/.containerenv"} {
 		_, err := os.Stat(sign)
-		m.Container = m.Container || err == nil
+		m.container = m.container || err == nil
 	}
 	pids, err := os.Readlink("/proc/self/ns/pid")
-	m.Container = m.Container || err == nil && pids != initialPIDs
-	m.Hostname, m.Err = os.Hostname()
-	if m.Err == nil {
-		m.Addrs, m.Err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.Hostname)
+	m.container = m.container || err == nil && pids != initialPIDs
+	m.hostname, m.err = os.Hostname()
+	if m.err == nil {
+		m.addrs, m.err = net.DefaultResolver.LookupNetIP(ctx, "ip4", m.hostname)
 	}
 	return m
 }
@@ -90,51 +85,39 @@ const initialPIDs = "pid:[4026531836]"
 // machines, the node is random, and reason says why, in words for a log line.
 // Otherwise, reason is empty. The node is random if
 //   - the name resolves to no IPv4 address, to loopback, or to a link-local address,
-//   - the process is in a container (pid 1, or m.Container): others may have the same pid,
-//     and the same address by a bridge that every host has, or by their host's network,
+//   - the process is in a container (pid 1, or other signs of one): others may have the same
+//     pid, and the same address by a bridge that every host has, or by their host's network,
 //   - the pid does not fit in the 22 bits that the classic layout has for it.
-func AutoNode(m Machine, options ...Option) (node Node, reason string) {
+//
+// Resolving the name takes at most as long as the context allows.
+func AutoNode(ctx context.Context, options ...Option) (node Node, reason string) {
+	return thisMachine(ctx).node(options...)
+}
+
+func (m machine) node(options ...Option) (node Node, reason string) {
 	addr, reason := m.addr()
 	if reason != "" {
 		return RandomNode(options...), reason
 	}
-	node, _ = FixedNode(addr, m.PID) // of an IPv4 address
+	node, _ = FixedNode(addr, m.pid) // of an IPv4 address
 	return node, ""
 }
 
 // addr returns the address to use, or the reason why there is none.
-func (m Machine) addr() (netip.Addr, string) {
-	if m.Err != nil {
-		return netip.Addr{}, fmt.Sprintf("the host's name does not resolve: %v", m.Err)
+func (m machine) addr() (netip.Addr, string) {
+	if m.err != nil {
+		return netip.Addr{}, fmt.Sprintf("the host's name does not resolve: %v", m.err)
 	}
-	if m.PID>>pidBits != 0 {
-		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.PID, pidBits)
+	if m.pid>>pidBits != 0 {
+		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.pid, pidBits)
 	}
-	if m.PID == 1 || m.Container {
+	if m.pid == 1 || m.container {
 		return netip.Addr{}, "in a container, others can have the same address and pid"
 	}
-	reason := fmt.Sprintf("the host's name %q has no IPv4 address", m.Hostname)
-	for _, addr := range m.Addrs {
-		addr = addr.Unmap()
-		if !addr.Is4() {
-			continue
-		}
-		unfit := unfit(addr)
-		if unfit == "" {
+	for _, addr := range m.addrs {
+		if addr = addr.Unmap(); addr.Is4() && addr.IsGlobalUnicast() {
 			return addr, ""
 		}
-		reason = fmt.Sprintf("the host's name %q resolves to %s, %s", m.Hostname, addr, unfit)
 	}
-	return netip.Addr{}, reason
-}
-
-// unfit returns why an IPv4 address cannot distinguish machines, or "".
-func unfit(addr netip.Addr) string {
-	switch {
-	case addr.IsLoopback():
-		return "a loopback address that every machine has"
-	case !addr.IsGlobalUnicast():
-		return "which is not an address of one machine"
-	}
-	return ""
+	return netip.Addr{}, fmt.Sprintf("the host's name %q has no IPv4 address of this machine alone, only %v", m.hostname, m.addrs)
 }

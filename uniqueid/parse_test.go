@@ -32,7 +32,7 @@ func TestParseErrors(t *testing.T) {
 		{"txid", "cbpvimguo4hkaps9lf6w", `parsing txid "cbpvimguo4hkaps9lf6w": at offset 19: want one of 0-9a-v (lower-case base32hex), found 'w'`},
 		{"txid", "cbpvimguo4hkaps9lf61", `parsing txid "cbpvimguo4hkaps9lf61": at offset 19: want 0 or g, whose last 4 bits are zero, found '1'`},
 		{"txid", "cbpvi\ngu\xffé4hkaps9lf", `parsing txid "cbpvi\ngu\xffé4hkaps9lf": at offset 5: want one of 0-9a-v (lower-case base32hex), found '\n'`},
-		{"txid", "\xffbpvimguo4hkaps9lf6g", `parsing txid "\xffbpvimguo4hkaps9lf6g": at offset 0: want one of 0-9a-v (lower-case base32hex), found byte 0xff`},
+		{"txid", "\xffbpvimguo4hkaps9lf6g", `parsing txid "\xffbpvimguo4hkaps9lf6g": at offset 0: want one of 0-9a-v (lower-case base32hex), found '�'`},
 		{"unique_id", "PFobLMCoAQoAADA5AQ", `parsing unique_id "PFobLMCoAQoAADA5AQ": want 19, 24 or 27 characters, found 18`},
 		{"unique_id", "PFobLMCoAQoAADA5AQJ", `parsing unique_id classic "PFobLMCoAQoAADA5AQJ": at offset 18: want a character whose last 2 bits are zero, found 'J'`},
 		{"unique_id", "PFobLMCo_QoAADA5AQI", `parsing unique_id classic "PFobLMCo_QoAADA5AQI": at offset 8: want one of A-Za-z0-9@-, found '_'`},

@@ -134,8 +134,9 @@ func decodeShardedID(text string) (Decoded, error) {
 }
 
 // ShardedIDGenerator makes ShardedIDs. It is safe for concurrent use and never uses a
-// microsecond twice, like PHP's uniqid: it waits for the next one. The time never goes back
-// while the process runs. With a coarse clock, as on Windows, it may be 16 ms ahead.
+// microsecond twice, like PHP's uniqid. The time never goes back while the process runs.
+// If more than one ID a microsecond is made, or if the clock is coarse, as on Windows, it
+// may be 16 ms ahead; then it waits.
 type ShardedIDGenerator struct {
 	shards uint32
 	random func() uint64
@@ -162,22 +163,18 @@ func (g *ShardedIDGenerator) New() ShardedID {
 	return makeShardedID(g.micros.take(), uint16(draw(g.random)), g.shards)
 }
 
-// coarseTick is how long a coarse clock may stand still, in microseconds.
-const coarseTick = 16_000
+// mostAhead is how many microseconds an ID may be ahead of the clock: a coarse one stands
+// still for so long.
+const mostAhead = 16_000
 
 // microseconds are the microseconds of a clock.
 type microseconds struct {
 	clock *carriedClock
 	last  atomic.Int64 // the last one that was used
-	ahead int64        // how many it may be ahead of the clock
 }
 
 func newMicroseconds(clock Clock) *microseconds {
-	m := &microseconds{clock: newCarriedClock(clock)}
-	if !isFine(clock) {
-		m.ahead = coarseTick
-	}
-	return m
+	return &microseconds{clock: newCarriedClock(clock)}
 }
 
 // processMicros returns the microseconds that all generators with the system's clock
@@ -189,7 +186,7 @@ func (m *microseconds) take() int64 {
 	for {
 		now := m.clock.nanos() / int64(time.Microsecond)
 		last := m.last.Load()
-		if next := max(now, last+1); next <= now+m.ahead && m.last.CompareAndSwap(last, next) {
+		if next := max(now, last+1); next <= now+mostAhead && m.last.CompareAndSwap(last, next) {
 			return next
 		}
 		runtime.Gosched()

@@ -22,9 +22,8 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
 	gen := Must(NewShardedIDGenerator(1, WithClock(clock)))
-	gen.micros.ahead = 1000
 	first := gen.New()
-	for i := range 1000 {
+	for i := range mostAhead {
 		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {
 			t.Fatalf("the ID %d after the first is of %v, the first of %v", i+1, id.Time(), first.Time())
 		}
@@ -32,7 +31,7 @@ func TestShardedIDBetweenTicks(t *testing.T) {
 	next := make(chan ShardedID)
 	go func() { next <- gen.New() }()
 	clock.pass(time.Microsecond)
-	if id := <-next; id.Time().Sub(first.Time()) != 1001*time.Microsecond {
+	if id := <-next; id.Time().Sub(first.Time()) != (mostAhead+1)*time.Microsecond {
 		t.Errorf("after the tick came %v, the first is of %v", id.Time(), first.Time())
 	}
 }

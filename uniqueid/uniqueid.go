@@ -72,12 +72,7 @@ func ParseLayout(name string) (Layout, error) {
 }
 
 // String returns the layout's name: classic, threaded or modern.
-func (l Layout) String() string {
-	if int(l) >= len(layouts) {
-		return fmt.Sprintf("Layout(%d)", uint8(l))
-	}
-	return layouts[l].name
-}
+func (l Layout) String() string { return layouts[l].name }
 
 // UniqueID is the UNIQUE_ID of Apache's mod_unique_id, in one of its layouts.
 // Fields that a layout does not have are zero. The zero UniqueID is a valid

@@ -60,11 +60,11 @@ func openUniqueIDs(u *Handler) (newID, error) {
 // resolveTimeout bounds the lookup of the host's own name.
 const resolveTimeout = 5 * time.Second
 
-// thisMachine looks the host's name up once for the process: a name server may be silent.
-var thisMachine = sync.OnceValue(func() uniqueid.Machine {
+// autoNode looks the host's name up once for the process: a name server may be silent.
+var autoNode = sync.OnceValues(func() (node uniqueid.Node, reason string) {
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
-	return uniqueid.ThisMachine(ctx)
+	return uniqueid.AutoNode(ctx)
 })
 
 // nodeOf returns the node of a setting that checkNode has let pass. If auto becomes random,
@@ -74,7 +74,7 @@ func nodeOf(setting string) (node uniqueid.Node, reason string) {
 	case nodeRandom:
 		return uniqueid.RandomNode(), ""
 	case nodeAuto:
-		return uniqueid.AutoNode(thisMachine())
+		return autoNode()
 	}
 	node, _ = uniqueid.FixedNode(netip.MustParseAddr(setting), uint32(os.Getpid()))
 	return node, ""
