@@ -105,22 +105,11 @@ func (u *Handler) setRequest(ids *requestIDs, r *http.Request) {
 			ids.dropOldState(r.Header)
 			fallthrough
 		default:
-			passOn(r.Header, h.Field)
+			if httpguts.HeaderValuesContainsToken(r.Header["Connection"], h.Field) {
+				r.Header.Del("Connection") // a proxy does not send the fields that it names: a client could hide the ID from the upstream
+			}
 			put(r.Header, h.Field, ids.textFor(h))
 		}
-	}
-}
-
-// passOn takes a field out of those that the client's Connection field names: a proxy does not
-// send them, so a client could hide the ID from the upstream.
-func passOn(header http.Header, field string) {
-	values := header["Connection"]
-	for i, value := range values {
-		if !httpguts.HeaderValuesContainsToken(values[i:i+1], field) {
-			continue
-		}
-		names := slices.DeleteFunc(strings.Split(value, ","), func(name string) bool { return strings.EqualFold(strings.TrimSpace(name), field) })
-		values[i] = strings.Join(names, ",")
 	}
 }
 
