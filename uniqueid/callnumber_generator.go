@@ -35,9 +35,6 @@ const (
 	prefetchEvery = 64
 	// fetchTimeout is how long the store may take to provide a run.
 	fetchTimeout = 30 * time.Second
-	// retryAfter is how long a generator waits before it asks a store that has failed
-	// again.
-	retryAfter = time.Second
 )
 
 // CallNumberGenerator makes CallNumbers of version 0. It is safe for concurrent
@@ -46,12 +43,12 @@ const (
 // It takes a run from its store when it first needs one, then counts by itself, in order,
 // to the end of the run. Halfway through, it asks for the next run in the background.
 //
-// If the store fails, the current run is used to its end. After that, every call returns
-// an error. The store is asked again after a second. A store that has not answered for 30
-// seconds also counts as failed. It is not asked again before that call returns.
+// If the store fails, the current run is used to its end. After that, every call asks it
+// again, or waits with others for its answer. A store that has not answered for 30 seconds
+// also counts as failed. It is not asked again before that call returns. One that repeats a
+// run is never asked again.
 type CallNumberGenerator struct {
 	store  RunStore
-	clock  Clock
 	ctx    context.Context // for fetches in the background
 	cancel context.CancelCauseFunc
 
@@ -75,18 +72,17 @@ type fetch struct {
 	// The generator's mu guards what follows. run or err is set when the call has ended.
 	run *run
 	err error
-	at  time.Duration // when it ended, by the monotonic clock
 }
 
 // NewCallNumberGenerator makes a generator that takes its runs from store. It
-// does not ask the store yet. Of the options, only [WithClock] matters. It fails only
-// without a store. Close the generator when it is no longer needed.
-func NewCallNumberGenerator(store RunStore, options ...Option) (*CallNumberGenerator, error) {
+// does not ask the store yet. It fails only without a store. Close the generator when it is
+// no longer needed.
+func NewCallNumberGenerator(store RunStore) (*CallNumberGenerator, error) {
 	if store == nil {
 		return nil, errors.New("making a call_number generator: the store is missing: pass a RunStore, such as a FileRunStore")
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &CallNumberGenerator{store: store, clock: newSettings(options).clock, ctx: ctx, cancel: cancel, last: -1}, nil
+	return &CallNumberGenerator{store: store, ctx: ctx, cancel: cancel, last: -1}, nil
 }
 
 // Close cancels a request to the store that is in progress. The generator still makes
@@ -150,16 +146,14 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 }
 
 // nextFetch returns the fetch of the run that follows used, or nil if another goroutine has
-// already replaced used. It begins one if there is none, or if the last one has failed a
-// while ago.
+// already replaced used. It begins one if there is none, or if the last one has failed.
 func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.current.Load() != used {
 		return nil
 	}
-	f := g.fetch
-	if f != nil && (f.err == nil || g.clock.Monotonic() < f.at+retryAfter) {
+	if f := g.fetch; f != nil && f.err == nil {
 		return f
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,
@@ -183,12 +177,12 @@ func (g *CallNumberGenerator) ask(f *fetch, cancel context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.run, f.err = g.acceptLocked(number, err)
-	f.at = g.clock.Monotonic()
 	close(f.ended)
 }
 
 // acceptLocked returns a run to use. A store may go back, for example because it was
-// restored from a copy. It then does not know that it has issued later runs.
+// restored from a copy. It then does not know that it has issued later runs, also to others,
+// and is not asked again.
 func (g *CallNumberGenerator) acceptLocked(number uint32, err error) (*run, error) {
 	switch {
 	case err != nil:
@@ -196,7 +190,8 @@ func (g *CallNumberGenerator) acceptLocked(number uint32, err error) (*run, erro
 	case number > MaxRun:
 		return nil, fmt.Errorf("the store gave %d: %w", number, ErrRunsExhausted)
 	case int64(number) <= g.last:
-		return nil, fmt.Errorf("the store gave %d after %d and would repeat numbers", number, g.last)
+		g.cancel(fmt.Errorf("the store gave %d after %d and would repeat numbers", number, g.last))
+		return nil, context.Cause(g.ctx)
 	}
 	g.last = int64(number)
 	return &run{number: uint64(number)}, nil
