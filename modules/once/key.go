@@ -54,17 +54,13 @@ func hostOf(host string) string {
 }
 
 // textOf expands the placeholders of a key. Caddy joins the values of a field or parameter that comes
-// more than once by commas, which a key may have. Joined by line feeds, they are no key.
+// more than once by commas, which a key may have. So they become a line feed, which no key has.
 func textOf(key string, r *http.Request, repl *caddy.Replacer) string {
 	text, _ := repl.ReplaceFunc(key, func(name string, value any) (any, error) {
-		var values []string
-		if field, found := strings.CutPrefix(name, "http.request.header."); found {
-			values = r.Header.Values(field)
-		} else if parameter, found := strings.CutPrefix(name, "http.request.uri.query."); found {
-			values = r.URL.Query()[parameter]
-		}
-		if len(values) > 1 {
-			return strings.Join(values, "\n"), nil
+		fields := r.Header.Values(strings.TrimPrefix(name, "http.request.header."))
+		parameters := r.URL.Query()[strings.TrimPrefix(name, "http.request.uri.query.")]
+		if len(fields) > 1 || len(parameters) > 1 {
+			return "\n", nil
 		}
 		return value, nil
 	})

@@ -284,11 +284,6 @@ func TestOutcomes(t *testing.T) {
 				}
 			}
 			wait.Until(t, "the upstream has had its requests", func() bool { return s.count(key) >= c.effects })
-			for line := range strings.Lines(begin().Log.String()) {
-				if strings.Contains(line, "http.handlers.once") && strings.Contains(line, "{id=") {
-					t.Errorf("the line has an ID that stands nowhere else: %s", line)
-				}
-			}
 			if n := s.count(key); n != c.effects {
 				t.Errorf("%d effects, want %d", n, c.effects)
 			}

@@ -307,9 +307,6 @@ func (p *passage) settle(became state, answer responsebuffer.Answer, err error) 
 		outcome = outcomeFreed
 	case unknown:
 		p.acted = p.mayHaveActed(err)
-		if failure, ok := errors.AsType[caddyhttp.HandlerError](err); ok && failure.Err != nil {
-			err = failure.Err // without an ID that stands nowhere else
-		}
 		p.logSome("unknown "+p.key.hash, zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
 	case answered:
 		p.asked.Status, p.asked.Body, p.asked.Header = answer.Status, answer.Body, maps.Clone(answer.Header)

@@ -110,21 +110,17 @@ func (h *Handler) checkFields() error {
 // warn logs what may be a mistake in the settings. Without the braces of a placeholder in the scope,
 // all clients get each other's answers.
 func (h *Handler) warn() {
-	if slices.ContainsFunc(h.RepeatHeader, func(name string) bool { return strings.EqualFold(name, setCookie) }) {
-		h.log.Warn("repeat_header has Set-Cookie, which is never repeated: it would give one client the session of another")
-	}
 	if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") {
 		h.log.Warn("the scope has no placeholder, so all clients share their keys; write one such as {http.auth.user.id}, or none")
 	}
 }
 
-const setCookie = "Set-Cookie"
-
-// repeats reports whether a field of the answer is repeated.
+// repeats reports whether a field of the answer is repeated. A cookie would give one client the session
+// of another.
 func (h *Handler) repeats(name string) bool {
 	always := []string{"Location", "Etag", "Last-Modified", "Link"}
 	isNamed := func(field string) bool { return strings.EqualFold(field, name) }
-	return name != setCookie && (strings.HasPrefix(name, "Content-") || slices.Contains(always, name) || slices.ContainsFunc(h.RepeatHeader, isNamed))
+	return name != "Set-Cookie" && (strings.HasPrefix(name, "Content-") || slices.Contains(always, name) || slices.ContainsFunc(h.RepeatHeader, isNamed))
 }
 
 // Interface guards
