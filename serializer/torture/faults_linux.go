@@ -19,7 +19,6 @@ type fault struct {
 	throw  func(h *harness, r *rand.Rand) bool // reports whether it happened
 	needs  resources                           // for itself: other faults that need them do not happen
 	calm   bool                                // happens only while no other one is in progress
-	help   string
 }
 
 // resources is a set of what all processes share.
@@ -31,29 +30,23 @@ const (
 )
 
 var faults = []fault{
-	{name: "kill", weight: 5, throw: toProcess(kill, inside), calm: true,
-		help: "kill -9 of a process that is inside, while no other fault is in progress: the recovery is measured"},
-	{name: "killany", weight: 5, throw: toProcess(kill, anywhere), help: "kill -9 of a process"},
-	{name: "killguard", weight: 3, throw: toProcess(kill, inGuard), help: "kill -9 of a process while it issues tickets"},
-	{name: "stop", weight: 6, throw: toProcess(stop, anywhere, inside),
-		help: "SIGSTOP of a process, often inside, and SIGCONT or kill -9 after a while"},
-	{name: "stopguard", weight: 2, throw: toProcess(stop, inGuard), help: "the same while it issues tickets"},
-	{name: "reload", weight: 10, throw: toProcess(reload, anywhere), help: "a new engine in the same process, and the old one closed"},
-	{name: "clock", weight: 5, throw: toProcess(stepClock, anywhere),
-		help: "a step of a process's clock: an hour back, a day ahead, or correct again"},
-	{name: "evict", weight: 6, throw: evictTickets, help: "a ticket of each queue evicted"},
-	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses,
-		help: "a queue, or all whose names begin alike, paused for a while"},
-	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses, // which disappear with it
-		help: "the directory renamed away for good or removed, and another in its place"},
-	{name: "away", weight: 2, throw: takeAway, needs: directory, help: "the directory renamed away, and put back"},
-	{name: "guard", weight: 1, throw: spoilGuard, needs: directory, help: "the guard file removed, emptied or filled with nonsense"},
-	{name: "files", weight: 8, throw: removeFiles, needs: directory, help: "lock files of waiters and holders removed"},
-	{name: "owners", weight: 1, throw: removeOwnerFiles, needs: directory, help: "the names of the owner files removed"},
-	{name: "words", weight: 3, throw: damageWords, needs: directory, help: "owner files truncated, or words in them overwritten"},
-	{name: "permissions", weight: 2, throw: takePermissions, needs: directory, help: "the directory's permissions taken away, and restored"},
-	{name: "disk", weight: 4, throw: fillDisk, needs: directory,
-		help: "no inodes or no space left, or a page or two (as root: on a tmpfs of its own)"},
+	{name: "kill", weight: 5, throw: toProcess(kill, inside), calm: true}, // the recovery is measured
+	{name: "killany", weight: 5, throw: toProcess(kill, anywhere)},
+	{name: "killguard", weight: 3, throw: toProcess(kill, inGuard)},
+	{name: "stop", weight: 6, throw: toProcess(stop, anywhere, inside)},
+	{name: "stopguard", weight: 2, throw: toProcess(stop, inGuard)},
+	{name: "reload", weight: 10, throw: toProcess(reload, anywhere)},
+	{name: "clock", weight: 5, throw: toProcess(stepClock, anywhere)},
+	{name: "evict", weight: 6, throw: evictTickets},
+	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses},
+	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses}, // which disappear with it
+	{name: "away", weight: 2, throw: takeAway, needs: directory},
+	{name: "guard", weight: 1, throw: spoilGuard, needs: directory},
+	{name: "files", weight: 8, throw: removeFiles, needs: directory},
+	{name: "owners", weight: 1, throw: removeOwnerFiles, needs: directory},
+	{name: "words", weight: 3, throw: damageWords, needs: directory},
+	{name: "permissions", weight: 2, throw: takePermissions, needs: directory},
+	{name: "disk", weight: 4, throw: fillDisk, needs: directory},
 }
 
 // Names of moments that the oracle has to know exactly.
@@ -62,12 +55,11 @@ const (
 	numberForgotten   = "number forgotten"
 )
 
-func faultHelp() string {
-	var b strings.Builder
+func faultNames() (names []string) {
 	for _, f := range faults {
-		fmt.Fprintf(&b, "  %-12s %s\n", f.name, f.help)
+		names = append(names, f.name)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return names
 }
 
 // chooseFaults parses the value of -faults.

@@ -17,7 +17,7 @@
 //
 // In the meantime, it causes faults at random, from a printed seed. It kills and stops
 // processes, replaces the directory, damages files, takes permissions away, fills the
-// disk, and steps the clocks. See -h for the list.
+// disk, and steps the clocks.
 //
 // It stops at the first finding, and the exit status is then 1. It is also 1 if the queue
 // took more than 250 ms to continue after its holder was killed. Once the faults are over,
@@ -26,12 +26,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -84,23 +84,12 @@ func defaults() config {
 func parseFlags() (config, error) {
 	c := defaults()
 	flag.DurationVar(&c.length, "for", c.length, "how long to run, unless something is found")
-	flag.IntVar(&c.procs, "procs", c.procs, "number of processes")
-	flag.IntVar(&c.Goroutines, "goroutines", c.Goroutines, "number of goroutines in each process")
 	flag.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random numbers")
-	chosen := flag.String("faults", "all", "which faults to throw: all, none, or names separated by commas:\n"+faultHelp())
-	flag.DurationVar(&c.pace, "pace", c.pace, "mean time between two faults")
+	chosen := flag.String("faults", "all", "which faults to throw: all, none, or some of "+strings.Join(faultNames(), ","))
 	flag.Parse()
 	var err error
-	c.faults, err = chooseFaults(*chosen)
-	switch {
-	case err != nil:
-		return c, err
-	case flag.NArg() > 0:
-		return c, fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	case c.procs < 1 || c.Goroutines < 1 || c.Goroutines > 256: // a byte of the client's address
-		return c, errors.New("-procs must be at least 1, and -goroutines 1 to 256")
-	case c.pace <= 0 || c.length <= 0:
-		return c, errors.New("-pace and -for must be greater than 0")
+	if c.faults, err = chooseFaults(*chosen); err == nil && flag.NArg() > 0 {
+		err = fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
-	return c, nil
+	return c, err
 }

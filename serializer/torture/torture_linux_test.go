@@ -31,8 +31,7 @@ func run(t *testing.T, faults string, length time.Duration, adjust func(*config)
 	if adjust != nil {
 		adjust(&c)
 	}
-	t.Logf("store %s: go run ./serializer/torture -seed %d -procs %d -goroutines %d -for %v -pace %v -faults %s",
-		c.Store, c.Seed, c.procs, c.Goroutines, c.length, c.pace, faults)
+	t.Logf("store %s, seed %d", c.Store, c.Seed)
 	r, err := torture(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
