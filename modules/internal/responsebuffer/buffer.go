@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"cmp"
 	"errors"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -85,13 +86,13 @@ func (b *Buffer) WriteHeader(status int) {
 		return
 	}
 	header := b.w.Header()
-	b.kept.head.take(header)
-	if announced := b.kept.head.first("Content-Length"); announced != "" {
+	maps.Copy(b.kept.head, header)
+	if announced := header.Get("Content-Length"); announced != "" {
 		if length, err := strconv.ParseInt(announced, 10, 64); err == nil {
 			b.length = length
 		}
 	}
-	b.status, b.streams = status, isStream(b.kept.head, header)
+	b.status, b.streams = status, isStream(header)
 	if b.streams {
 		_ = b.pass(nil)
 	}
@@ -249,7 +250,7 @@ func (b *Buffer) Deliver(err error) error {
 	}
 	switch {
 	case revoked != nil && b.state == keeping:
-		b.kept.before.restore(b.w.Header())
+		restore(b.w.Header(), b.kept.before)
 		if b.major == 1 && (b.upload.Uploading() || b.turn.ReadsCut()) {
 			requestbody.CloseAfterAnswer(b.w) // nobody knows where its next request begins
 			turncontext.EndReads(b.w, time.Now().Add(lingerTime))
@@ -265,7 +266,7 @@ func (b *Buffer) Deliver(err error) error {
 		}
 		panic(http.ErrAbortHandler)
 	case begun && err != nil:
-		b.kept.before.restore(b.w.Header())
+		restore(b.w.Header(), b.kept.before)
 	case begun:
 		_ = b.kept.send(b.w, b.status) // if the client has gone, nobody needs to know
 	}
@@ -283,8 +284,8 @@ type Answer struct {
 
 // Answer returns what is kept of the response when Serve has returned.
 func (b *Buffer) Answer() Answer {
-	a := Answer{Status: cmp.Or(b.status, http.StatusOK), Header: make(http.Header), Body: b.kept.body.Bytes(), Whole: b.state == keeping && b.fits()}
-	if b.kept.head.restore(a.Header); b.status == 0 {
+	a := Answer{Status: cmp.Or(b.status, http.StatusOK), Header: maps.Clone(b.kept.head), Body: b.kept.body.Bytes(), Whole: b.state == keeping && b.fits()}
+	if b.status == 0 {
 		a.Header = b.w.Header()
 	}
 	bodyless := b.head || b.status == http.StatusNoContent || b.status == http.StatusNotModified

@@ -9,8 +9,8 @@ import (
 
 // isStream reports whether a response is not kept, since it is of a kind that its client
 // reads while it is being written.
-func isStream(head snapshot, header http.Header) bool {
-	kind, _, _ := strings.Cut(head.first("Content-Type"), ";")
+func isStream(header http.Header) bool {
+	kind, _, _ := strings.Cut(header.Get("Content-Type"), ";")
 	switch kind = strings.ToLower(strings.TrimSpace(kind)); kind {
 	case "text/event-stream", "multipart/x-mixed-replace",
 		"application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines",
@@ -19,6 +19,6 @@ func isStream(head snapshot, header http.Header) bool {
 	}
 	return strings.HasPrefix(kind, "application/grpc") || // and application/grpc+proto, application/grpc-web
 		strings.HasPrefix(kind, "application/connect+") ||
-		strings.EqualFold(head.first("X-Accel-Buffering"), "no") || // as nginx knows it
-		head.first("Incremental") != "" && caddyhttp.IsIncremental(header)
+		strings.EqualFold(header.Get("X-Accel-Buffering"), "no") || // as nginx knows it
+		header.Get("Incremental") != "" && caddyhttp.IsIncremental(header)
 }
