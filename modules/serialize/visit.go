@@ -105,7 +105,8 @@ func (p *passage) reportEntry() (outcome string) {
 	}
 	outcome = telemetry.OutcomeEntered
 	if p.handler.DryRun {
-		outcome = p.recordDryRun()
+		rule, _ := p.handler.engineRules() // without readers: who is ahead of this one is not known
+		outcome = p.handler.report.DryRun(&p.about, rule.Capacity())
 	}
 	p.handler.report.Entered(&p.about)
 	return outcome

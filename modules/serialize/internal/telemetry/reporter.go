@@ -198,10 +198,10 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), bare(refused))
 }
 
-// DryRun reports what a request of a dry run would have met in a real queue by its rule, with so
-// many readers inside, and returns the outcome.
-func (r *Reporter) DryRun(q *Request, rule serializer.Rule, readers int) (outcome string) {
-	if rule.Admits(q.Position, min(readers, q.Position), 0) {
+// DryRun reports what a request of a dry run would have met in a real queue that lets so many in,
+// and returns the outcome.
+func (r *Reporter) DryRun(q *Request, limit int) (outcome string) {
+	if q.Position < limit {
 		return OutcomeWouldEnter
 	}
 	return r.wouldWait(q)
