@@ -62,8 +62,6 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `prefix a00007`, `prefix "a00007": it must not end in four zeros and a digit, for that is how timestamps start`},
 		{"serialize", "prefix `a\\b_`", `prefix "a\\b_": expected a text without a path separator; the directory is set by path`},
 		{"serialize", `prefix ""`, `prefix: expected a text; leave prefix out for serializer_`},
-		{"serialize", `prefix .ord{host}`, "names that start with .orderly- are the queue's own files"},
-		{"serialize", `prefix .orderly-a`, `prefix ".orderly-a": names that start with .orderly- are the queue's own files`},
 		{"serialize", `prefix a/b_`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 		{"serialize", `queue_length 1 2`, `queue_length: unexpected "2" after "1"; expected a whole number, 0 or more`},
 		{"serialize", `response_buffer off`, `response_buffer off: expected a size from 0 to 1GiB, such as 256KiB`},

@@ -198,7 +198,6 @@ func (s *Handler) Provision(ctx caddy.Context) error {
 	}
 	if err == nil {
 		s.line, s.site, s.first = s.newLine(), siteOf(ctx), new(sync.Once)
-		s.warn(ctx.Logger())
 		err = s.checkOtherLines()
 	}
 	if err != nil {

@@ -138,7 +138,7 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages
 	p := &passage{handler: s, rule: s.rule, earlier: all.latest, all: all}
 	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
 	if slices.Contains(s.SharedMethods, r.Method) {
-		p.rule, p.about.Reader = s.shared, true
+		p.rule = s.shared
 	}
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	p.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}

@@ -99,7 +99,6 @@ func (s *Handler) fillIn() (err error) {
 }
 
 func checkPrefix(prefix string) error {
-	start, _, many := strings.Cut(prefix, "{")
 	_, err := queuename.Parse(prefix)
 	switch {
 	case err != nil:
@@ -111,8 +110,6 @@ func checkPrefix(prefix string) error {
 		return fmt.Errorf("prefix %q: expected a text without a path separator; the directory is set by path", prefix)
 	case serializer.AmbiguousQueueName(prefix):
 		return fmt.Errorf("prefix %q: it must not end in four zeros and a digit, for that is how timestamps start", prefix)
-	case strings.HasPrefix(prefix, serializer.ReservedPrefix), many && start != "" && strings.HasPrefix(serializer.ReservedPrefix, start): //nolint:gocritic // a value may make it one of these
-		return fmt.Errorf("prefix %q: names that start with .orderly- are the queue's own files", prefix)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package serialize
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -55,19 +54,6 @@ func (s *Handler) checkTogether() error {
 		return errors.New("when_full drop_oldest: it needs a queue_length of 1 or more; with 1, the latest request wins")
 	}
 	return nil
-}
-
-// warn logs what may be a mistake in the settings of a line.
-func (s *Handler) warn(log *zap.Logger) {
-	if joined := s.prefix.Joined(); joined != "" {
-		log.Warn("two placeholders with no text in between: \"ab\" and \"c\" are the queue of \"a\" and \"bc\"; put a text such as _ in between",
-			zap.String("prefix", s.Prefix), zap.String("placeholders", joined))
-	}
-	if s.KeepAlive != nil && *s.Timeout > 0 && *s.KeepAlive.Interval >= *s.Timeout {
-		log.Warn("no client of a line with keepalive gets a comment: the timeout comes before the first interval has passed; "+
-			"set keepalive to less than timeout", zap.String("prefix", s.Prefix),
-			zap.Duration("keepalive", time.Duration(*s.KeepAlive.Interval)), zap.Duration("timeout", time.Duration(*s.Timeout)))
-	}
 }
 
 // checkOtherLines refuses lines of one queue that differ in what each ticket has of it: a request

@@ -3,10 +3,10 @@
 package queuename
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -69,7 +69,7 @@ func Parse(text string) (*Prefix, error) {
 	p.Names = serializer.QueueNames(p.texts[0])
 	pattern := ""
 	for i := range p.placeholders {
-		p.placeholders[i].mark = p.markAt(i)
+		p.markEnd(i)
 		pattern += quote(p.texts[i]) + p.placeholders[i].kind.pattern
 	}
 	pattern += quote(p.texts[len(p.placeholders)]) + "(?:%!)?"
@@ -120,29 +120,22 @@ func (p *Prefix) CanBe(name string) bool {
 	return serializer.Matches(p.Names, name) && p.pattern.MatchString(name)
 }
 
-// Joined returns two placeholders with nothing in between, or "". The name does not show
-// where the value of the first one ends.
-func (p *Prefix) Joined() string {
-	for i := range max(len(p.placeholders)-1, 0) {
-		if p.texts[i+1] == "" && !isFixed(p.placeholders[i].name) {
-			return fmt.Sprintf("{%s}{%s}", p.placeholders[i].name, p.placeholders[i+1].name)
-		}
+// markEnd hides, in the value of a placeholder, the character that follows the placeholder in the
+// prefix. So different values make different names: with "x_" and "y", `{a}_{b}` is "x~-_y", and with
+// "x" and "_y" it is "x__y". If nothing follows, a character is added. The last value needs none.
+func (p *Prefix) markEnd(i int) {
+	of := &p.placeholders[i]
+	if i == len(p.placeholders)-1 || isFixed(of.name) {
+		return
 	}
-	return ""
-}
-
-// markAt returns what hides, in the value of a placeholder, the character that follows the
-// placeholder in the prefix. So different values make different names: with "x_" and "y",
-// `{a}_{b}` is "x~-_y", and with "x" and "_y" it is "x__y". The last value needs none.
-func (p *Prefix) markAt(i int) *strings.Replacer {
-	name, after := p.placeholders[i].name, p.texts[i+1]
-	if i == len(p.placeholders)-1 || after == "" || p.placeholders[i].kind.pattern == credential.pattern || isFixed(name) {
-		return nil
+	p.texts[i+1] = cmp.Or(p.texts[i+1], "~")
+	if of.kind.pattern == credential.pattern {
+		return
 	}
-	if after = after[:1]; after == "~" || after == "-" {
-		return strings.NewReplacer("=", "==", after, "=.")
+	of.mark = strings.NewReplacer("~", "~~", p.texts[i+1][:1], "~-")
+	if after := p.texts[i+1][:1]; after == "~" || after == "-" {
+		of.mark = strings.NewReplacer("=", "==", after, "=.")
 	}
-	return strings.NewReplacer("~", "~~", after, "~-")
 }
 
 // isFixed reports whether a placeholder has the same value for all requests.

@@ -13,9 +13,8 @@ import (
 
 // Request is what lists, logs and metrics have of a request in a queue.
 type Request struct {
-	Queue  string    // the name of its queue
-	Reader bool      // its method is one of shared_methods
-	Since  time.Time // when it began to wait, or has entered
+	Queue string    // the name of its queue
+	Since time.Time // when it began to wait, or has entered
 
 	Described serializer.Request // without its txid
 	ID        requestid.ID       // makes the txid; nil without unique_ids

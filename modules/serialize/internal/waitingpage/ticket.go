@@ -88,7 +88,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 	t := &Ticket{
 		line: n.Line, rule: n.Rule, id: cmp.Or(id, n.newID()), book: b, engine: engine, opening: n.Opening,
 		decision: make(chan struct{}), here: 1, seen: time.Now(),
-		about: telemetry.Request{Queue: n.Queue, Reader: n.About.Reader, Described: n.Requester.Request()},
+		about: telemetry.Request{Queue: n.Queue, Described: n.Requester.Request()},
 	}
 	t.proven.Store(proven)
 	// Each text is a part of what the client sent, and would keep the whole.
