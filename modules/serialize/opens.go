@@ -12,7 +12,6 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
@@ -63,15 +62,6 @@ func (s *Handler) passOpening() {
 		line = other.line
 	}
 	registered.browsers.MoveOpening(s.line.Space, s.Prefix, line)
-	if count := s.registered(s.line.Space); count > 0 && line == nil {
-		s.report.Logger.Warn("the new configuration does not have a queue for whose opening browsers wait; another engine, server, namespace, path or prefix is another queue; "+
-			"they wait until a configuration has this one", zap.String("path", s.engine.Path()), zap.String("prefix", s.Prefix), zap.Int("registered", count))
-	}
-}
-
-// registered is how many browsers wait for an opening of the handler's queues where they were kept.
-func (s *Handler) registered(space string) int {
-	return registered.browsers.Registered(func(in, _, queue string) bool { return in == space && s.prefix.CanBe(queue) })
 }
 
 // checkOpen refuses a request that comes before the opening, unless it gets the waiting page.

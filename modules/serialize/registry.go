@@ -88,21 +88,12 @@ func (s *Handler) checkEngineChange(l *engines.Loading) error {
 			return fmt.Errorf("engine %s: prefix %q can mean the same queue as %q, which another line keeps in %s by engine %s; give one of them another prefix or path",
 				name, s.Prefix, others[0].Prefix, directory, rival.Name)
 		}
-		if count := s.registered(rival.Space); count > 0 {
-			return fmt.Errorf("engine %s: %d browsers wait for the opening of prefix %q in %s by engine %s, and would lose their chances; "+
-				"change the engine after it has opened, or give the line another prefix", name, count, s.Prefix, directory, rival.Name)
-		}
 		for _, state := range l.QueuesOf(rival) {
-			switch {
-			case !s.prefix.CanBe(state.Prefix):
 			// One is inside, or may enter. In a paused queue, they wait until they are refused.
-			case state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil:
+			if s.prefix.CanBe(state.Prefix) && (state.Inside > 0 || state.Waiting > 0 && state.PausedUntil == nil) {
 				return fmt.Errorf("engine %s: queue %q in %s has %d inside and %d waiting by engine %s; "+
 					"pause the queue, wait until nobody is inside, and load the configuration again",
 					name, state.Prefix, directory, state.Inside, state.Waiting, rival.Name)
-			case state.Waiting > 0:
-				s.ctx.Logger().Warn("requests wait in a paused queue that gets another engine; new ones do not wait for them, and they are refused at a resume while one of these is inside",
-					zap.String("path", directory), zap.String("queue", state.Prefix), zap.Int("waiting", state.Waiting), zap.String("engine", rival.Name))
 			}
 		}
 	}

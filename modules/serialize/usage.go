@@ -49,7 +49,7 @@ func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
 	for _, h := range s.handlers() {
 		if h.line.Opens.After(now) {
 			opens = h.line.Opens
-			count = registered.browsers.Registered(func(_, prefix, _ string) bool { return prefix == s.Prefix })
+			count = registered.browsers.Registered(s.Prefix)
 		}
 	}
 	return opens, count

@@ -85,15 +85,16 @@ func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	}
 }
 
-// Registered is how many browsers wait for an opening of the queues that a condition holds for.
-func (b *Book) Registered(holds func(space, prefix, queue string) bool) (count int) {
+// Registered is how many browsers wait for the openings of a prefix.
+func (b *Book) Registered(prefix string) (count int) {
 	for key, found := range b.openings.Range {
-		key, o := key.(openingKey), found.(*Opening)
+		if key.(openingKey).prefix != prefix {
+			continue
+		}
+		o := found.(*Opening)
 		o.mu.Lock()
-		for queue, list := range o.lists {
-			if holds(key.space, key.prefix, queue) {
-				count += len(list.tickets)
-			}
+		for _, list := range o.lists {
+			count += len(list.tickets)
 		}
 		o.mu.Unlock()
 	}

@@ -37,11 +37,6 @@ func (q *queue) registers(o *Opening, chance string, proven bool) *Ticket {
 	return q.waits(n, proven)
 }
 
-// registered is how many browsers wait for an opening of the queue.
-func (q *queue) registered() int {
-	return q.Registered(func(_, _, queue string) bool { return queue == "a" })
-}
-
 // line are the ids of the tickets in line, in order.
 func (q *queue) line() (ids []string) {
 	q.Helper()
@@ -104,8 +99,8 @@ func TestOpeningDraws(t *testing.T) {
 				kinds[mine.id], tickets[mine.id] = kind.name, mine
 			}
 		}
-		if line := q.line(); len(line) > 0 || q.registered() != 3*each {
-			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.registered())
+		if line := q.line(); len(line) > 0 || q.Registered("a") != 3*each {
+			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered("a"))
 		}
 		time.Sleep(8 * time.Second)
 		newcomer := q.registers(o, "one", true)
@@ -251,7 +246,7 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 		here := q.registers(o, "", true)
 		for after, want := range []int{3, 2, 2, 1} {
 			time.Sleep([]time.Duration{0, 10 * time.Second, 14 * time.Minute, time.Minute}[after])
-			if got := q.registered(); got != want {
+			if got := q.Registered("a"); got != want {
 				q.Errorf("%d are registered; expected %d", got, want)
 			}
 			q.want(here, errWaiting)
