@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -89,13 +88,9 @@ func TestAdminShowsQueues(t *testing.T) {
 	if same.Prefix != q.Prefix || len(same.Tickets) != 3 {
 		t.Errorf("the queue alone is %+v; expected %+v", same, q)
 	}
-	config := filepath.Join(t.TempDir(), "Caddyfile")
-	testcaddy.WriteFile(t, config, "{\n\tadmin "+c.Admin+"\n}\n")
-	printed, _, _ := testcaddy.Output(t, "serialize", "queues", "--json", "--config", config)
-	var listed []serializer.QueueState
-	decodeInto(t, printed, &listed)
+	listed := c.listed()
 	if len(listed) != 1 || len(listed[0].Tickets) != len(q.Tickets) {
-		t.Fatalf("the command prints %s", printed)
+		t.Fatalf("the command prints %+v", listed)
 	}
 	for i, ticket := range listed[0].Tickets {
 		if ticket.Token != q.Tickets[i].Token || ticket.Request == nil || *ticket.Request != *q.Tickets[i].Request || ticket.Alive == nil || !*ticket.Alive {

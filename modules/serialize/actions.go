@@ -122,18 +122,10 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	}
 	result := "evicted; its request is refused"
 	switch {
-	case errors.Is(err, serializer.ErrInside) && t.Requests > 0 && !t.HeldUntil.IsZero():
-		return nil, adminError(http.StatusConflict, fmt.Errorf(
-			"ticket %s is a visit, at present without a request: its browser may be back until %s; an eviction sends the visitor to the end of the line",
-			t.Token, queueview.Clock(t.HeldUntil)))
-	case errors.Is(err, serializer.ErrInside) && !t.HeldUntil.IsZero():
-		return nil, adminError(http.StatusConflict, fmt.Errorf(
-			"the request of ticket %s has left, and its turn is held until %s by hold_at_least; an eviction lets the next request enter before",
-			t.Token, queueview.Clock(t.HeldUntil)))
 	case errors.Is(err, serializer.ErrInside):
 		row := queueview.Rows(time.Now(), []serializer.TicketState{*t})[0]
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is inside: %s; an eviction cancels a request in the middle of its work, and removes the file of another program, which works on",
-			t.Token, queueview.Known(row.About, row.From, row.TXID, row.Owner)))
+		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is %s: %s; an eviction ends a visit, cancels a request in the middle of its work, and removes the file of another program, which works on",
+			t.Token, row.StateText(), queueview.Known(row.About, row.From, row.TXID, row.Owner)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))
@@ -146,12 +138,8 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	case left == serializer.StateInside:
 		result = "its turn is revoked and its request cancelled, but the turn ends only when its handlers return, which they have not done yet; " +
 			queueview.FastCGIText
-	case t.Requests > 0 && !t.HeldUntil.IsZero():
-		result = "evicted; the visit has ended, and the next may enter"
-	case !t.HeldUntil.IsZero():
-		result = "evicted; its request had left, and its turn is held no more, so the next may enter"
 	case t.State == serializer.StateInside:
-		result = "evicted; its request was cancelled and has returned, so the next may enter"
+		result = "evicted; its turn has ended, so the next may enter"
 	}
 	return queueview.Eviction{TicketState: *t, Result: result}, nil
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -26,14 +25,14 @@ const patience = 5 * time.Second
 
 // ask makes a request to the admin API, and reads the answer.
 func (r *run) ask(method, path string, answer any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, r.config, r.adapter)
+	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, "", "")
 	if err != nil {
 		return fmt.Errorf("finding the address of the admin API: %w", err)
 	}
 	r.address = address
 	resp, err := r.send(method, path)
 	if err != nil {
-		return unanswered(address, err)
+		return fmt.Errorf("no Caddy answers at %s within %s: %w; --address names another admin API", address, patience, err)
 	}
 	defer resp.Body.Close()
 	body := json.NewDecoder(resp.Body)
@@ -49,17 +48,6 @@ func (r *run) ask(method, path string, answer any) error {
 	}
 	text := strings.Replace(says.Error, "; "+queueview.Path+" lists", "; caddy serialize queues lists", 1)
 	return &failure{complain("the Caddy at %s says: %s", address, text), exitCodes[resp.StatusCode]}
-}
-
-// unanswered says why there is no answer, and what helps.
-func unanswered(address string, err error) error {
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the Caddy at %s does not answer within %s, so it may be stopped or overloaded: %w", address, patience, err)
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the admin API at %s: %w; run the command as a user who may open that socket, such as Caddy's", address, err)
-	}
-	return fmt.Errorf("no Caddy answers at %s: %w; --address names another admin API", address, err)
 }
 
 // send is Caddy's own client of the admin API, with a timeout and the status of an error.

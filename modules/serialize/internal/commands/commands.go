@@ -56,10 +56,9 @@ func exitCode(err error) int {
 // run is one call of a command.
 type run struct {
 	*cobra.Command
-	address, config, adapter string
-	path, prefix             string
-	length, until            string
-	json, force, wait        bool
+	address, path, prefix string
+	length, until         string
+	json, force, wait     bool
 }
 
 // Add adds the commands to "caddy serialize".
@@ -69,8 +68,6 @@ func Add(group *cobra.Command) {
 	flags.StringVar(&r.prefix, "prefix", "", "Prefix of the queue; one that ends in * means all that begin so")
 	flags.StringVar(&r.path, "path", "", "Only the queues in this directory")
 	flags.StringVar(&r.address, "address", "", "Address of the admin API of a running Caddy")
-	flags.StringVarP(&r.config, "config", "c", "", "Configuration file with the address of the admin API")
-	flags.StringVarP(&r.adapter, "adapter", "a", "", "Name of the config adapter of --config")
 	add := func(do func(*run, []string) error, cmd *cobra.Command) *cobra.Command {
 		cmd.Args = func(_ *cobra.Command, args []string) error {
 			if len(args) != strings.Count(cmd.Use, "TOKEN") {

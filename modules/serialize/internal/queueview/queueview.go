@@ -73,12 +73,8 @@ func UntilText(until time.Time) string {
 	if !until.Before(serializer.Forever) {
 		return "until it is resumed"
 	}
-	return "until " + Clock(until)
+	return "until " + until.Local().Format(time.DateTime+" MST") // the zone is the server's, on the page and in a container
 }
-
-// Clock is a moment for people. It names the time zone, which is the server's on the status
-// page and in a container, and not theirs.
-func Clock(moment time.Time) string { return moment.Local().Format(time.DateTime + " MST") }
 
 // Age is a duration for people.
 func Age(d time.Duration) string {

@@ -40,13 +40,12 @@ type troubleLevel int
 const (
 	pastTrouble troubleLevel = iota + 1 // requests were refused in the last ten minutes
 	pausedQueue                         // somebody wants it so
-	someTrouble                         // requests are refused, or wait for long
+	someTrouble                         // requests are refused, or no more may wait
 	badTrouble                          // the queue is stuck, cannot be read, or its storage fails
 )
 
 const (
 	stuckAfter = time.Minute // a hold, while others wait for it
-	longWait   = 30 * time.Second
 	recent     = 10 * time.Minute
 )
 
@@ -64,9 +63,6 @@ func (q *Queue) diagnose(now time.Time) {
 	}
 	if !q.Sum && q.QueueLength > 0 && q.Waiting >= q.QueueLength {
 		q.note(someTrouble, "full", fmt.Sprintf("The queue is full: %d wait, and no more may.", q.Waiting))
-	}
-	if !q.Sum && q.PausedUntil == nil && q.level < badTrouble && q.OldestWaiting >= longWait {
-		q.note(someTrouble, "slow", "A request has waited for "+queueview.Age(q.OldestWaiting)+".")
 	}
 	q.diagnoseRefusals(now)
 	if len(q.History) > 1 {

@@ -65,7 +65,6 @@ func TestStatusJudges(t *testing.T) {
 		// Bug: a request of another process counted as inside since a minute after it came,
 		// and may have waited until now.
 		{name: "may have waited elsewhere", tickets: tickets{remote(time.Hour), waits(time.Second)}},
-		{name: "slow", tickets: tickets{inside(time.Second), waits(31 * time.Second)}, badge: "slow", level: someTrouble, says: "31s"},
 		{name: "full", tickets: tickets{inside(time.Second), waits(0), waits(0)}, length: 2, badge: "full", level: someTrouble, says: "2 wait"},
 		{name: "refusing", refused: map[string]time.Time{"queue_full": ago(time.Second), "timeout": ago(time.Hour)},
 			badge: "refusing", level: someTrouble, says: "Refused: queue_full 1s ago (3 since the start)."},

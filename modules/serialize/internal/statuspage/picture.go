@@ -51,38 +51,24 @@ func inWords(samples []telemetry.Sample, now time.Time) string {
 	at := func(i int) string {
 		return now.Add(-time.Duration(len(samples)-1-i) * telemetry.SampleInterval).UTC().Format("15:04:05")
 	}
-	var mostInside, refused uint32
-	longest, firstRefused, lastRefused, idle := 0, 0, 0, -1 // indexes of samples
+	var waiting, inside, refused uint32
+	first, busy := 0, 0 // the first sample with a refusal, and that since which somebody has waited
 	for i, s := range samples {
-		mostInside = max(mostInside, s.Inside)
-		if s.Waiting > samples[longest].Waiting {
-			longest = i
+		waiting, inside = max(waiting, s.Waiting), max(inside, s.Inside)
+		if refused == 0 {
+			first = i
 		}
+		refused += s.Refused
 		if s.Waiting == 0 {
-			idle = i
-		}
-		if s.Refused > 0 {
-			if refused == 0 {
-				firstRefused = i
-			}
-			refused, lastRefused = refused+s.Refused, i
+			busy = i + 1
 		}
 	}
-	words := []string{"nobody waited"}
-	if most := samples[longest].Waiting; most > 0 {
-		words[0] = fmt.Sprintf("at most %d waited, at %s", most, at(longest))
-	}
-	words = append(words, fmt.Sprintf("at most %d inside", mostInside))
+	text := fmt.Sprintf("Since %s UTC, every %s: at most %d waited; at most %d inside; %d refused", at(0), telemetry.SampleInterval, waiting, inside, refused)
 	if refused > 0 {
-		words = append(words, fmt.Sprintf("%d refused, the first at %s and the last at %s", refused, at(firstRefused), at(lastRefused)))
+		text += ", the first at " + at(first)
 	}
-	text := fmt.Sprintf("Since %s UTC, every %s: %s.", at(0), telemetry.SampleInterval, strings.Join(words, "; "))
-	switch {
-	case idle == len(samples)-1:
-	case idle < 0:
-		text += " Somebody has waited all the time."
-	default:
-		text += " Somebody has waited since " + at(idle+1) + "."
+	if busy < len(samples) {
+		text += ". Somebody has waited since " + at(busy)
 	}
-	return text
+	return text + "."
 }

@@ -18,12 +18,12 @@ func TestPicture(t *testing.T) {
 		words   string
 		refused string
 	}{
-		{"quiet", samples{{}, {}}, "Since 03:00:25 UTC, every 5s: nobody waited; at most 0 inside.", ""},
+		{"quiet", samples{{}, {}}, "Since 03:00:25 UTC, every 5s: at most 0 waited; at most 0 inside; 0 refused.", ""},
 		{"still waiting", samples{{Inside: 1}, {Inside: 1, Waiting: 7, Refused: 2}, {Refused: 1, Waiting: 3}},
-			"Since 03:00:20 UTC, every 5s: at most 7 waited, at 03:00:25; at most 1 inside; 3 refused, the first at 03:00:25 and the last at 03:00:30. Somebody has waited since 03:00:25.", "M1 0v30M2 0v30"},
-		{"over", samples{{Waiting: 1}, {}}, "Since 03:00:25 UTC, every 5s: at most 1 waited, at 03:00:25; at most 0 inside.", ""},
+			"Since 03:00:20 UTC, every 5s: at most 7 waited; at most 1 inside; 3 refused, the first at 03:00:25. Somebody has waited since 03:00:25.", "M1 0v30M2 0v30"},
+		{"over", samples{{Waiting: 1}, {}}, "Since 03:00:25 UTC, every 5s: at most 1 waited; at most 0 inside; 0 refused.", ""},
 		{"all the time", samples{{Waiting: 1}, {Waiting: 1}},
-			"Since 03:00:25 UTC, every 5s: at most 1 waited, at 03:00:25; at most 0 inside. Somebody has waited all the time.", ""},
+			"Since 03:00:25 UTC, every 5s: at most 1 waited; at most 0 inside; 0 refused. Somebody has waited since 03:00:25.", ""},
 	} {
 		q := &Queue{History: c.samples}
 		page, err := Render(New(now, []*Queue{q}, ""))
