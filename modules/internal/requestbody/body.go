@@ -61,7 +61,7 @@ var (
 //
 // An error has a status for the client.
 func Read(r *http.Request, limits Limits) (*Body, error) {
-	if None(r) || isWebSocket(r) {
+	if None(r) {
 		return nil, nil
 	}
 	if outer, ok := r.Body.(*Body); ok { // an outer queue has read it
@@ -86,8 +86,12 @@ func Read(r *http.Request, limits Limits) (*Body, error) {
 }
 
 // RefuseIncremental returns an error if the client wants the body to be forwarded while it
-// comes: one that is read before does not.
+// comes: one that is read before does not. That of a tunnel or a WebSocket over HTTP/2 or HTTP/3 does
+// not end before.
 func RefuseIncremental(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodConnect && r.ProtoMajor > 1 {
+		return caddyhttp.Error(http.StatusNotImplemented, errors.New("a tunnel or a WebSocket over HTTP/2 or HTTP/3 needs `buffer off`, and `response_buffer 0`"))
+	}
 	if len(r.Header["Incremental"]) == 0 || !caddyhttp.IsIncremental(r.Header) {
 		return nil
 	}

@@ -18,42 +18,25 @@ type Upload struct {
 	read    atomic.Int64          // how many bytes
 	ended   atomic.Bool
 	stopped atomic.Bool
-
-	// What the client of a WebSocket over HTTP/2 or HTTP/3 sends is not read before the turn. Until
-	// the handlers have accepted the WebSocket, it is empty. Otherwise, any client could say that it
-	// opens one, and keep the turn with a body that does not end.
-	webSocket bool
-	accepted  atomic.Bool
 }
 
 // UploadOf returns what is known of the body of a request.
 func UploadOf(r *http.Request) *Upload {
-	if _, whole := r.Body.(*Body); whole || None(r) && !isWebSocket(r) {
+	if _, whole := r.Body.(*Body); whole || None(r) {
 		return nil
 	}
 	u, known := r.Body.(*Upload)
 	if !known {
-		u = &Upload{ReadCloser: r.Body, webSocket: isWebSocket(r)}
+		u = &Upload{ReadCloser: r.Body}
 		r.Body = u
 	}
 	return u
 }
 
-// isWebSocket reports whether a request opens a WebSocket over HTTP/2 or HTTP/3, as
-// Caddy's proxy does.
-func isWebSocket(r *http.Request) bool {
-	return r.Method == http.MethodConnect &&
-		(r.ProtoMajor == 2 && r.Header.Get(":protocol") == "websocket" || r.ProtoMajor == 3 && r.Proto == "websocket")
-}
-
 // Read implements [io.Reader].
 func (u *Upload) Read(p []byte) (int, error) {
-	failure := u.failure.Load()
-	switch {
-	case failure != nil:
+	if failure := u.failure.Load(); failure != nil {
 		return 0, *failure
-	case u.webSocket && !u.accepted.Load():
-		return 0, io.EOF
 	}
 	u.reading.Lock()
 	defer u.reading.Unlock()
@@ -68,24 +51,11 @@ func (u *Upload) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Accept lets the WebSocket be read that the request opens. It reports whether it opens one.
-func (u *Upload) Accept() bool {
-	if u == nil || !u.webSocket {
-		return false
-	}
-	u.accepted.Store(true)
-	return true
-}
-
 // Uploading reports whether the client may still send a part.
 func (u *Upload) Uploading() bool { return u != nil && !u.ended.Load() }
 
-// Stop lets no more of the body be read. It reports whether no read is under way. The stream of a
-// WebSocket ends with its turn.
+// Stop lets no more of the body be read. It reports whether no read is under way.
 func (u *Upload) Stop() bool {
-	if u == nil || u.webSocket {
-		return true
-	}
 	u.stopped.Store(true)
 	if !u.reading.TryLock() {
 		return false

@@ -142,12 +142,8 @@ func (b *Buffer) Write(p []byte) (int, error) {
 func (b *Buffer) Flush() { _ = b.FlushError() }
 
 // FlushError is what [http.ResponseController] looks for. A response that fits stays kept.
-// Handlers accept a WebSocket over HTTP/2 or HTTP/3 by flushing a status of success alone.
 func (b *Buffer) FlushError() error {
 	b.WriteHeader(http.StatusOK) // unless there is a status
-	if b.status < 300 && b.written == 0 && b.upload.Accept() {
-		b.streams = true
-	}
 	if b.state == keeping && b.fits() {
 		return nil
 	}

@@ -149,7 +149,6 @@ func TestKinds(t *testing.T) {
 		{"GET", "Content-Length", "1000", 304, false},
 		{"GET", "Content-Length", "nonsense", 200, false},
 		{"HEAD", "Content-Length", "1001", 200, true},
-		{"CONNECT", "", "", 200, false}, // bug: so its client could keep the turn by not reading
 	} {
 		t.Run(strings.Join([]string{c.method, c.field, c.value}, " "), func(t *testing.T) {
 			w := httptest.NewRecorder()
@@ -163,31 +162,6 @@ func TestKinds(t *testing.T) {
 				t.Errorf("passes: %t, state %d", w.Flushed, b.state)
 			}
 		})
-	}
-}
-
-// Handlers accept a WebSocket over HTTP/2 or HTTP/3 by flushing a status of success alone.
-// Other answers to such a request are kept, for its client need not read them.
-func TestAccept(t *testing.T) {
-	for _, c := range []struct {
-		status  int
-		text    string
-		accepts bool
-	}{
-		{200, "", true}, {200, "hello", false}, {404, "", false},
-	} {
-		for _, limit := range []int64{0, 1000} {
-			r := httptest.NewRequest("CONNECT", "/", strings.NewReader("frame"))
-			r.ProtoMajor, r.Header = 2, http.Header{":protocol": {"websocket"}}
-			b := begin(httptest.NewRecorder(), r, limit, false)
-			b.WriteHeader(c.status)
-			_, _ = io.WriteString(b, c.text)
-			b.Flush()
-			n, _ := r.Body.Read(make([]byte, 5))
-			if accepted := n > 0; accepted != c.accepts || b.streams != c.accepts {
-				t.Errorf("%v with a limit of %d: accepted %t, streams %t", c, limit, accepted, b.streams)
-			}
-		}
 	}
 }
 
