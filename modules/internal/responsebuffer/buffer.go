@@ -98,13 +98,14 @@ func (b *Buffer) WriteHeader(status int) {
 	}
 }
 
-// writeInterim passes an interim answer on, such as 103 Early Hints.
+// writeInterim passes an interim answer on, such as 103 Early Hints. If the turn is taken back meanwhile,
+// the client gets no other answer.
 func (b *Buffer) writeInterim(status int) {
 	if b.turn.Err() != nil {
 		return
 	}
-	b.turn.Sends(turncontext.Interim)
-	defer b.turn.Sends(turncontext.Nothing)
+	b.turn.Sends(true)
+	defer b.turn.Sends(false)
 	defer b.turn.Interrupt(b.cutWrites)()
 	b.w.WriteHeader(status)
 }
@@ -160,7 +161,7 @@ func (b *Buffer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		return nil, nil, err
 	}
 	b.state = passing
-	b.turn.Sends(turncontext.Answer)
+	b.turn.Sends(true)
 	b.turn.Interrupt(func() { _ = conn.SetDeadline(turncontext.Past) })
 	return conn, rw, nil
 }
@@ -174,7 +175,7 @@ func (b *Buffer) pass(more func() error) error {
 	err := b.turn.Err()
 	if err == nil && b.state == keeping {
 		b.state = passing
-		b.turn.Sends(turncontext.Answer)
+		b.turn.Sends(true)
 		if b.streams {
 			b.turn.EndWithClient()
 		}

@@ -84,24 +84,6 @@ func TestRevokedBeforeAnythingWasSent(t *testing.T) {
 	}
 }
 
-// Interim answers do not keep the turn's end from being answered. Bug: if one was being
-// sent at that moment, the client saw the end of the connection.
-func TestRevokedBetweenInterimAnswers(t *testing.T) {
-	bothVersions(t, func(t *testing.T, http2 bool) {
-		s := &site{http2: http2, limit: 1000, finish: true}
-		s.next = func(w http.ResponseWriter, r *http.Request) error {
-			go w.(*Buffer).turn.Revoke(errRevoked)
-			for r.Context().Err() == nil {
-				w.WriteHeader(http.StatusEarlyHints)
-			}
-			return nil
-		}
-		for range 20 {
-			wantReplaced(t, s)
-		}
-	})
-}
-
 // A client that does not read interim answers does not keep the turn after it was revoked.
 func TestRevokedDuringStuckInterimAnswer(t *testing.T) {
 	s := &site{limit: 1000, finish: true}

@@ -84,8 +84,7 @@ func KeepConnections(ctx caddy.Context) {
 // Past is a deadline that ends what blocks on the client.
 var Past = time.Unix(1, 0)
 
-// stuckTime is how long a write may go on after a revocation if the connection can still be
-// used: the reset of an HTTP/2 stream, or an interim answer, after which 504 can be given.
+// stuckTime is how long the reset of an HTTP/2 stream may take to be written after a revocation.
 const stuckTime = time.Second
 
 // CutReads ends a read of the body, since the context has ended. net/http takes that for
@@ -111,14 +110,12 @@ func (c *Context) ReadsCut() bool { return c.outermost().cut.Load() }
 // the stream, even if nothing is written. A client that reads nothing at all keeps the reset
 // from being written; then its connection ends.
 func (c *Context) CutWrites(w http.ResponseWriter) {
-	revoked := c.Revoked()
-	stuck := revoked != nil && time.Since(revoked.Time) > stuckTime
-	sending := c.outermost().sending.Load()
-	if sending == Nothing || sending == Interim && revoked != nil && !stuck {
+	if !c.Sent() {
 		return
 	}
 	_ = Client(w).SetWriteDeadline(Past)
-	if conn, ok := c.outer.Value(connKey{}).(net.Conn); ok && stuck {
+	revoked := c.Revoked()
+	if conn, ok := c.outer.Value(connKey{}).(net.Conn); ok && revoked != nil && time.Since(revoked.Time) > stuckTime {
 		_ = conn.SetWriteDeadline(Past)
 	}
 }

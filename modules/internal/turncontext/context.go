@@ -36,7 +36,7 @@ type Context struct {
 	ending  sync.Mutex    // keeps the turn from ending during a revocation or an interruption
 	state   atomic.Uint32 // waiting, inside, or over; it only grows
 	cut     atomic.Bool   // reads of the body were ended; that of the outermost turn counts
-	sending atomic.Uint32 // Nothing, Interim, or Answer; that of the outermost turn counts
+	sending atomic.Bool   // the client gets an answer, or is sent an interim one; that of the outermost turn counts
 	revoked atomic.Pointer[Revocation]
 	inner   atomic.Pointer[Context] // of another queue, begun last inside this one, or nil
 	failure error                   // of a handler inside, which may have answered it itself, or nil
@@ -216,19 +216,12 @@ func (c *Context) EndWithClient() {
 	context.AfterFunc(c.outer.Context, func() { c.cancel(context.Canceled) })
 }
 
-// What a response's writer may be sending. Nothing means that another answer can be given.
-const (
-	Nothing = iota
-	Interim // an interim answer
-	Answer  // or its writer has begun with it
-)
-
-// Sends notes what the writer of the turn's response is going to send: Nothing, Interim or
-// Answer. The writer of an outer turn may keep it.
-func (c *Context) Sends(what uint32) { c.sending.Store(what) }
+// Sends notes whether the writer of the turn's response has begun to send it, or sends an interim
+// answer. Otherwise, another answer can be given. The writer of an outer turn may keep it.
+func (c *Context) Sends(begun bool) { c.sending.Store(begun) }
 
 // Sent reports whether the client may have got a part of the answer.
-func (c *Context) Sent() bool { return c.outermost().sending.Load() == Answer }
+func (c *Context) Sent() bool { return c.outermost().sending.Load() }
 
 // EndedEarly reports whether the context had ended before the turn did.
 func (c *Context) EndedEarly() bool { return c.endedEarly }
