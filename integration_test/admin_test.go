@@ -189,7 +189,7 @@ func TestEvict(t *testing.T) {
 	// Bug: the command did not ask a script.
 	yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)
 	yes.Stdin = strings.NewReader("y\n")
-	if out, errs, code := testcaddy.OutputOf(t, yes); code != 0 || !strings.Contains(errs, "Evict it?") || !strings.Contains(out, "has returned") {
+	if out, errs, code := testcaddy.OutputOf(t, yes); code != 0 || !strings.Contains(errs, "Evict it?") || !strings.Contains(out, "its turn has ended") {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 	c.wantServed(waiters[2])

@@ -228,7 +228,7 @@ func TestEvictFromStopped(t *testing.T) {
 	c.wantEvict(4, "it evicts the ticket once it continues", tickets[1].Token)
 	other.Signal(syscall.SIGCONT)
 	c.Signal(syscall.SIGSTOP)
-	c.wantEvict(4, "does not answer", tickets[0].Token, "--force") // it takes the connection
+	c.wantEvict(4, " within 5s", tickets[0].Token, "--force") // it takes the connection
 	other.wantEvict(4, fmt.Sprintf("pid %d", c.PID), tickets[0].Token, "--force")
 	c.Signal(syscall.SIGCONT)
 	(<-waiter).Want(t, http.StatusServiceUnavailable)
