@@ -98,7 +98,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"hold_at_least": 6}`, "hold_at_least 6ns" + text},
 		{`{"hold_at_least": "-6s"}`, "hold_at_least -6s: expected a duration of 0s or more, such as 60s"},
 		{`{"hold_at_least": "366d"}`, "hold_at_least 8784h0m0s: expected a duration of 8760h0m0s or less, such as 15s"},
-		{`{"hold_at_least": "6s", "shared_methods": ["GET"]}`, "hold_at_least: it cannot be combined with shared_methods; expected one of the two, or two queues, one inside the other"},
+		{`{"hold_at_least": "6s", "shared_methods": ["GET"]}`, "hold_at_least: it cannot be combined with shared_methods; expected one of the two"},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
 		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},
 		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns" + text},

@@ -9,26 +9,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
-// conflicts are the settings that cannot be combined with others, and what the error says.
-var conflicts = []struct {
-	name   string
-	others []string
-	says   string
-}{
-	{
-		// These let requests in without a slot, or another number of them.
-		"slots", []string{"concurrency", "shared_methods", "skip_methods", "dry_run", "visit"},
-		"expected no %s beside it; as many are inside as there are slots, and each has one",
-	}, {
-		// A writer would have to wait for the last of the readers whose turns are held. That says
-		// nothing about how many enter in a time.
-		"hold_at_least", []string{"shared_methods"},
-		"it cannot be combined with %s; expected one of the two, or two queues, one inside the other",
-	}, {
-		// These say how long a request is inside, or with whom, and a visit is not a request.
-		"visit", []string{"hold_at_least", "hold_timeout", "shared_methods"},
-		"it cannot be combined with %s; expected one of the two",
-	},
+// conflicts are the settings that cannot be combined with others.
+var conflicts = map[string][]string{
+	// These let requests in without a slot, or another number of them.
+	"slots": {"concurrency", "shared_methods", "skip_methods", "dry_run", "visit"},
+	// A writer would have to wait for the last of the readers whose turns are held. That says
+	// nothing about how many enter in a time.
+	"hold_at_least": {"shared_methods"},
+	// These say how long a request is inside, or with whom, and a visit is not a request.
+	"visit": {"hold_at_least", "hold_timeout", "shared_methods"},
 }
 
 // checkTogether refuses settings that do not go together. It comes before the defaults.
@@ -38,10 +27,10 @@ func (s *Handler) checkTogether() error {
 		"hold_timeout": s.HoldTimeout != nil && *s.HoldTimeout > 0, "shared_methods": len(s.SharedMethods) > 0,
 		"skip_methods": len(s.SkipMethods) > 0, "slots": s.Slots != nil, "visit": s.Visit != nil,
 	}
-	for _, conflict := range conflicts {
-		for _, other := range conflict.others {
-			if set[conflict.name] && set[other] {
-				return fmt.Errorf(conflict.name+": "+conflict.says, other)
+	for name, others := range conflicts {
+		for _, other := range others {
+			if set[name] && set[other] {
+				return fmt.Errorf("%s: it cannot be combined with %s; expected one of the two", name, other)
 			}
 		}
 	}

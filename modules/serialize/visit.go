@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -172,21 +170,7 @@ func (p *passage) obey(h http.Header) {
 	}
 	h.Del(leaveField)
 	h.Del(stayField)
-	if waitingpage.SetsCookie(h) {
-		keepPrivate(h)
+	if waitingpage.SetsCookie(h) { // a shared cache would give the visit to others
+		h.Set("Cache-Control", "private, no-store")
 	}
-}
-
-// keepPrivate keeps shared caches from an answer with a cookie of ours: they would give the visit
-// to others.
-func keepPrivate(h http.Header) {
-	all := strings.Split(strings.Join(h.Values("Cache-Control"), ","), ",")
-	kept := slices.DeleteFunc(all, func(text string) bool {
-		name, _, _ := strings.Cut(strings.ToLower(strings.TrimSpace(text)), "=")
-		return slices.Contains([]string{"", "public", "private", "s-maxage"}, name)
-	})
-	for i, text := range kept {
-		kept[i] = strings.TrimSpace(text)
-	}
-	h.Set("Cache-Control", strings.Join(append(kept, "private"), ", "))
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -78,16 +77,11 @@ func (e *Estimate) Guess(number, capacity int, ages []time.Duration, still time.
 		return 0
 	}
 	elsewhere := max(capacity-len(ages), 0)
+	half := time.Duration(mean / 2 * float64(time.Second)) // of holds elsewhere, which have begun at any time
+	ages = append(ages, slices.Repeat([]time.Duration{half}, min(elsewhere, number))...)
+	slices.SortFunc(ages, func(a, b time.Duration) int { return cmp.Compare(b, a) })
 	rounds, next := (number-1)/capacity, (number-1)%capacity
-	wait := mean / 2 // of a hold elsewhere that has begun at any time
-	beyondHalf := sort.Search(len(ages), func(i int) bool { return ages[i].Seconds() < wait })
-	switch {
-	case next < beyondHalf:
-		wait = max(mean-ages[next].Seconds(), 0)
-	case next >= beyondHalf+elsewhere:
-		wait = mean - ages[next-elsewhere].Seconds()
-	}
-	wait += float64(rounds) * mean
+	wait := float64(rounds)*mean + max(mean-ages[next].Seconds(), 0)
 	spread := math.Sqrt(float64(number)*variance+float64(elsewhere)*mean*mean/12) / float64(capacity)
 	if wait < minRetryAfter || wait < 6*spread {
 		return 0
