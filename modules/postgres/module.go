@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -94,9 +93,6 @@ func (e *Engine) Provision(caddy.Context) error {
 	if err = cmp.Or(err, enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
 		return err
 	}
-	if parameter := libpqAlone.FindString(o.URL); parameter != "" {
-		return fmt.Errorf("url: the parameter %s is known to libpq alone; remove it", strings.Trim(parameter, "?&="))
-	}
 	store, err := postgres.Open(o) // which asks nothing of the server yet
 	if err != nil {
 		return err
@@ -105,11 +101,6 @@ func (e *Engine) Provision(caddy.Context) error {
 	e.Place = enginesettings.NewPlace("postgres", o.Namespace, []string{placeOf(o.URL)}, []any{o.URL, o.TTL})
 	return store.Close()
 }
-
-// libpqAlone matches parameters of libpq that pgx would send to the server, which refuses them.
-var libpqAlone = regexp.MustCompile(`[?&](fallback_application_name|gss(delegation|encmode|lib)|hostaddr|keepalives(_count|_idle|_interval)?|` +
-	`load_balance_hosts|oauth_(client_id|client_secret|issuer|scope)|require(peer|ssl)|scram_(client|server)_key|` +
-	`ssl(compression|crl|crldir|keylogfile)|ssl_(max|min)_protocol_version)=`)
 
 // placeOf says where the tables of a valid URL are: servers, database, and what decides on the
 // schema. Other names of the same server or database count as other places.

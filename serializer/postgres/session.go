@@ -105,24 +105,15 @@ func (s *session) open() (err error) {
 	return nil
 }
 
-// connectBoth makes both connections at once: the server may end one that is idle. After a
-// failure, it tries one before: a server that was silent has to accept all that were tried.
+// connectBoth makes both connections at once: the server may end one that is idle.
 func (s *session) connectBoth() (err error) {
 	st, connected := s.store, make(chan error, 1)
-	if st.unreachable {
-		probe, _, err := st.connect(s.Ctx, st.TTL)
-		if discard(probe); err != nil {
-			return err
-		}
-	}
 	go func() {
 		conn, _, err := st.connect(s.Ctx, st.TTL)
 		s.renewing = conn
 		connected <- err
 	}()
-	err = cmp.Or(s.connect(), <-connected)
-	st.unreachable = err != nil
-	return err
+	return cmp.Or(s.connect(), <-connected)
 }
 
 // elsewhere says which history the connection leads to, and what to do.

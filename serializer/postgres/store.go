@@ -81,8 +81,6 @@ type Store struct {
 	// Of the history that the process has had a session in; empty before the first. open uses them.
 	identity, place string
 
-	unreachable bool // the last connections for a session have failed; open uses it
-
 	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 	known      atomic.Int64 // the greatest number that an answer has shown
 }

@@ -77,7 +77,6 @@ func (s *session) send(ctx context.Context, r request) error {
 		if args == nil {
 			return nil
 		}
-		number := s.sent.Add(1)
 		answer, err := s.store.servers.run(ctx, s.store.servers.client(), args...)
 		if err != nil {
 			s.Again(pending)
@@ -104,7 +103,6 @@ func (s *session) send(ctx context.Context, r request) error {
 		case answer[0] == "closed":
 			return errClosed
 		case answer[0] == "ok":
-			s.answered.Store(number)
 			return nil
 		}
 		s.Again(pending)

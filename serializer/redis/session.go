@@ -20,8 +20,7 @@ type session struct {
 	store *Store
 	id    string
 
-	sent, answered atomic.Uint64 // how many requests were sent, and which of them was answered last
-	subscription   atomic.Pointer[redis.PubSub]
+	subscription atomic.Pointer[redis.PubSub]
 
 	// Store.Mu guards the rest.
 

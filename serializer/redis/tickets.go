@@ -38,15 +38,11 @@ func (s *session) Pause(ctx context.Context, name string, until time.Time) error
 
 // do has the script carry out operations. All changes before are then reported.
 func (s *session) do(ctx context.Context, operations ...any) error {
-	before := s.sent.Load()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case s.store.slots <- struct{}{}:
 		defer func() { <-s.store.slots }()
-	}
-	if len(operations) == 0 && s.answered.Load() > before {
-		return nil // another request, sent after this call, has reported them
 	}
 	return s.persist(ctx, newRequest("keep", operations...))
 }
