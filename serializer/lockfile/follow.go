@@ -86,8 +86,10 @@ func (d *directory) noteLocked(c dir.Change, file []byte) {
 		d.noteSpecialLocked(c, string(file))
 	case c == dir.Appeared:
 		d.noteAppearedLocked(string(file))
-	case c == dir.Vanished:
-		d.noteVanishedLocked(string(file))
+	case d.appeared[string(file)] != nil:
+		d.appeared[string(file)].vanished = true
+	case d.remote[string(file)] != nil:
+		d.checkTicketLocked(d.remote[string(file)])
 	}
 }
 
@@ -124,15 +126,6 @@ func (d *directory) noteAppearedLocked(file string) {
 		d.unsure = true
 		t := serializer.Ticket{Queue: n.Prefix, Number: n.Number, Client: n.Client.String(), Key: file, Arrived: time.UnixMicro(int64(n.Number))}
 		d.appeared[file] = &remoteTicket{Ticket: t, since: time.Now()}
-	}
-}
-
-// noteVanishedLocked notes that a file is gone.
-func (d *directory) noteVanishedLocked(file string) {
-	if r := d.appeared[file]; r != nil {
-		r.vanished = true
-	} else if r := d.remote[file]; r != nil {
-		d.checkTicketLocked(r)
 	}
 }
 

@@ -49,8 +49,6 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 	switch {
 	case file == d.own.Name:
 		d.checkOwnLocked() // see repair.go
-	case c == dir.Closed:
-		d.reaped = time.Time{} // its lock is about to be released
 	case c == dir.Appeared:
 		d.openOwnerLocked(file)
 	}
@@ -83,7 +81,7 @@ func (d *directory) openOwnerLocked(file string) {
 }
 
 // reapInterval is how often the store checks that the other owners are alive, while a ticket of
-// this process may wait for them. On Linux, an event mostly reports their end before.
+// this process may wait for them.
 const reapInterval = 20 * time.Millisecond
 
 // reapLocked takes out the tickets of all dead owners, if it is time to check.

@@ -28,7 +28,6 @@ type Change uint8
 const (
 	Appeared Change = iota
 	Vanished
-	Closed // by a process that had it open for writing: perhaps an owner has ended
 )
 
 // pollInterval is how often a directory should be listed where nothing reports changes.

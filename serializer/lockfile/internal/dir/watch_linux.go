@@ -31,7 +31,7 @@ type Watch struct {
 	conn syscall.RawConn
 }
 
-const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_CLOSE_WRITE | unix.IN_ONLYDIR
+const notifyMask = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO | unix.IN_ONLYDIR
 
 // Watch watches the directory. The first read of the watch reports a loss. It avoids the
 // path, because another directory may have taken the place of the open one.
@@ -90,8 +90,6 @@ func (w *Watch) parse(events []byte, fn func(Change, []byte)) {
 			fn(Appeared, name)
 		case mask&(unix.IN_DELETE|unix.IN_MOVED_FROM) != 0:
 			fn(Vanished, name)
-		case mask&unix.IN_CLOSE_WRITE != 0:
-			fn(Closed, name)
 		}
 	}
 }
