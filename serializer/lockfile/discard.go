@@ -3,10 +3,9 @@
 package lockfile
 
 import (
-	"context"
+	"cmp"
 	"os"
 	"slices"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
@@ -24,25 +23,15 @@ func (s *Store) removeMade() {
 	}
 }
 
-// removeGuard removes the guard and the owner file of an unused directory. Somebody may open
-// the guard at this moment: like any guard that was replaced, it issues no tickets.
+// removeGuard removes the guard and the owner file of a directory that Open has made, and that
+// nobody has used. Somebody may open the guard at this moment: like any guard that was replaced,
+// it issues no tickets.
 func (d *directory) removeGuard() bool {
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if len(d.made) == 0 || d.guard.Lock(ctx) != nil {
-		return false
-	}
-	defer d.guard.Unlock()
-	if last, err := d.guard.Last(); err != nil || last > 0 || !d.sys.Here() || d.guard.Check() != nil {
-		return false
-	}
-	mine := []string{name.Guard}
-	if d.own != nil { // else there was no room for it
-		mine = []string{d.own.Name, name.Guard}
-	}
+	last, lastErr := d.guard.Last()
 	names, err := d.sys.List()
-	if err != nil || slices.ContainsFunc(names, func(file string) bool { return !slices.Contains(mine, file) }) {
+	others := func(file string) bool { return file != name.Guard && file != d.own.Name }
+	if len(d.made) == 0 || last > 0 || cmp.Or(lastErr, err) != nil || slices.ContainsFunc(names, others) {
 		return false
 	}
-	return !slices.ContainsFunc(mine, func(file string) bool { return d.sys.Unlink(file) != nil })
+	return cmp.Or(d.sys.Unlink(d.own.Name), d.sys.Unlink(name.Guard)) == nil
 }
