@@ -58,10 +58,8 @@ var edits = map[string]func(owner, ticket string) error{
 		return errors.Join(os.Truncate(owner, 4096+8), os.Remove(ticket))
 	},
 	"text overwritten":   overwrite(0, zeros[:100]),
-	"words overwritten":  overwrite(4096, zeros),
+	"words overwritten":  overwrite(4096, strings.Repeat(zeros, 128)),
 	"text in the words":  overwrite(4096, "this is not the text of an owner file, but that of somebody else"),
-	"too many levels":    overwrite(4088, ones),
-	"no levels":          overwrite(4088, zeros[:8]),
 	"inside is leaving":  flipBit(0),
 	"writer is reader":   flipBit(8),
 	"start of the name":  damageName(40, ones),

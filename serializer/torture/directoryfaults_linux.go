@@ -101,7 +101,7 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 // mountSmall mounts a file system with little more room than the tickets need. It reports
 // whether that succeeded, for which it must be root.
 func mountSmall(dir string, tickets int) bool {
-	options := fmt.Sprintf("nr_inodes=%d,size=1m,mode=755", 2*tickets+500)
+	options := fmt.Sprintf("nr_inodes=%d,size=16m,mode=755", 2*tickets+500)
 	return unix.Mount("torture", dir, "tmpfs", 0, options) == nil
 }
 

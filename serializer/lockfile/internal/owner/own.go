@@ -25,15 +25,14 @@ type Own struct {
 	dir  *dir.Dir
 	text string // for people
 
-	mu     sync.Mutex // guards the rest, and the memory of the files
-	files  []*file    // the last one is at the name; see [Own.Renew] for the others
-	levels int
-	words  []word // as they should be in the files
+	mu    sync.Mutex // guards the rest, and the memory of the files
+	files []*file    // the last one is at the name; see [Own.Renew] for the others
+	words []word     // as they should be in the files
 }
 
 // Make makes the owner file of this process in a directory.
 func Make(d *dir.Dir, now time.Time) (*Own, error) {
-	o := &Own{Name: name.Owners + name.Random(), dir: d, levels: 1, words: make([]word, levelEnd(1))}
+	o := &Own{Name: name.Owners + name.Random(), dir: d, words: make([]word, allWords)}
 	o.text = fmt.Sprintf("%s\n%s\n%s\n%s\nsince %s, program %.1000q\n",
 		name.OwnerText, o.Name, o.Name, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 	return o, o.create()
@@ -57,7 +56,7 @@ func (o *Own) create() (err error) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if err = dir.Write(f.fd, make([]byte, sizeOf(o.levels)), 0); err == nil {
+	if err = dir.Write(f.fd, make([]byte, fileSize), 0); err == nil {
 		err = f.mmap(unix.PROT_READ | unix.PROT_WRITE)
 	}
 	if err == nil {
@@ -73,67 +72,28 @@ func (o *Own) create() (err error) {
 	return nil
 }
 
-// fillLocked writes all that a file should say. The count comes last: no process reads a
-// level before. The file is as long as that: a full disk is an error of a write before, and
-// could not be one of a write to mapped memory.
+// fillLocked writes all that a file should say. The file is as long as that: a full disk is an
+// error of the write before, and could not be one of a write to mapped memory.
 func (o *Own) fillLocked(f *file) error {
 	return catchFault(func() error {
 		copy(f.mem, o.text)
 		copy(f.words(), o.words)
-		store(f.count(), word(o.levels))
 		return nil
 	})
 }
 
 // Put notes that a ticket is about to be made, and returns the place of its words.
 func (o *Own) Put(number uint64, file string, rule serializer.Rule) (place uint64, err error) {
-	tag := tag(rule, file)
-	for {
-		if place, ok := o.put(number, tag); ok {
-			return place, nil
-		}
-		if err := o.grow(); err != nil {
-			return 0, fmt.Errorf("writing the owner file: %w", err)
-		}
-	}
-}
-
-// put writes to a free place of the bucket in the first level that has one.
-func (o *Own) put(number uint64, tag word) (place uint64, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for level := range o.levels {
-		at := bucket(number, level)
-		for i := at; i < at+bucketWords; i += 2 {
-			if o.words[i].state() == Gone {
-				o.storeLocked(i+1, tag)
-				o.storeLocked(i, newWord(number, Waiting))
-				return uint64(i), true
-			}
+	for n := range mostPlaces {
+		if i := placeOf(number, n); o.words[i].state() == Gone {
+			o.storeLocked(i+1, tag(rule, file))
+			o.storeLocked(i, newWord(number, Waiting))
+			return uint64(i), nil
 		}
 	}
-	return 0, false
-}
-
-// grow adds a level to all files.
-func (o *Own) grow() (err error) {
-	if o.levels == maxLevels {
-		return errors.New("there is no room for more tickets")
-	}
-	level := make([]byte, sizeOf(o.levels+1)-sizeOf(o.levels))
-	for _, f := range o.files {
-		if err := dir.Write(f.fd, level, int64(sizeOf(o.levels))); err != nil {
-			return err
-		}
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.levels++
-	o.words = append(o.words, wordsOf(level)...)
-	for _, f := range o.files {
-		err = o.fillLocked(f) // also where a file was cut; the error of the last one counts
-	}
-	return err
+	return 0, errors.New("the owner file has no room for more tickets")
 }
 
 // Set notes the state of a ticket, unless it is gone by now.

@@ -35,7 +35,7 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 		return nil, err
 	}
 	r := &Remote{Name: at, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{fd: fd}}
-	text := make([]byte, countAt)
+	text := make([]byte, textSize)
 	if _, err = unix.Pread(fd, text, 0); err == nil {
 		lines := strings.SplitN(string(text), "\n", 5)
 		if r.unnamed = len(lines) < 5 || lines[0] != name.OwnerText || lines[1] != lines[2] || strings.Contains(lines[1], "/"); !r.unnamed {
@@ -62,20 +62,18 @@ func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 // ticket that is Gone stays until another ticket takes the place. If ok is false, there is
 // no word, or the file is damaged; see [Remote.Check].
 func (r *Remote) Find(number uint64, file string) (s State, rule serializer.Rule, ok bool) {
-	_ = r.read(func(words []word, levels int) error {
-		for level := range levels {
-			at := bucket(number, level)
-			for i := at; i < at+bucketWords; i += 2 {
-				if load(&words[i]).number() != number {
-					continue
-				}
-				said := load(&words[i+1])
-				// The place may have another ticket by now.
-				w := load(&words[i])
-				s, rule = w.state(), ruleOf(said)
-				ok = w.number() == number && said == tag(rule, file) && s.valid()
-				return nil
+	_ = r.read(func(words []word) error {
+		for n := range mostPlaces {
+			i := placeOf(number, n)
+			if load(&words[i]).number() != number {
+				continue
 			}
+			said := load(&words[i+1])
+			// The place may have another ticket by now.
+			w := load(&words[i])
+			s, rule = w.state(), ruleOf(said)
+			ok = w.number() == number && said == tag(rule, file) && s.valid()
+			break
 		}
 		return nil
 	})
@@ -83,19 +81,13 @@ func (r *Remote) Find(number uint64, file string) (s State, rule serializer.Rule
 }
 
 // read reads the words, unless the file is closed.
-func (r *Remote) read(do func(words []word, levels int) error) error {
+func (r *Remote) read(do func(words []word) error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.file.mem == nil {
 		return nil
 	}
-	return catchFault(func() error {
-		levels := int(load(r.file.count()))
-		if levels < 1 || levels > maxLevels {
-			return errDamaged
-		}
-		return do(r.file.words(), levels)
-	})
+	return catchFault(func() error { return do(r.file.words()) })
 }
 
 // Dead reports whether no process has the lock of the file, because its owner has ended. It

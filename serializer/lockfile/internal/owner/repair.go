@@ -40,11 +40,10 @@ func (o *Own) Renew() error {
 }
 
 // Link makes the file of a ticket. It renews the owner file first if somebody has removed it,
-// or has put there what cannot be linked to, or if it has as many links as the file system
-// allows.
+// or has put there what cannot be linked to.
 func (o *Own) Link(ticket string) error {
 	err := o.dir.Link(o.Name, ticket)
-	if errors.Is(err, fs.ErrNotExist) || err == unix.EPERM || err == unix.EMLINK {
+	if errors.Is(err, fs.ErrNotExist) || err == unix.EPERM {
 		if err = o.Renew(); err == nil {
 			err = o.dir.Link(o.Name, ticket)
 		}
@@ -74,8 +73,7 @@ func (o *Own) Check() error {
 	defer o.mu.Unlock()
 	return catchFault(func() error {
 		f := o.files[len(o.files)-1]
-		if info.ID != f.id || info.Size < int64(sizeOf(o.levels)) || string(f.mem[:len(o.text)]) != o.text ||
-			load(f.count()) != word(o.levels) || !slices.Equal(f.words()[:len(o.words)], o.words) {
+		if info.ID != f.id || info.Size < fileSize || string(f.mem[:len(o.text)]) != o.text || !slices.Equal(f.words(), o.words) {
 			return errDamaged
 		}
 		return nil
@@ -95,27 +93,26 @@ func (r *Remote) Update(fresh *Remote) {
 
 // Standing returns the numbers of all tickets that are waiting or inside.
 func (r *Remote) Standing() (standing []uint64, err error) {
-	err = r.read(func(words []word, levels int) error {
-		for i := 0; i < levelEnd(levels); i += 2 {
-			w := load(&words[i])
-			if w.state().Stands() {
+	err = r.read(func(words []word) error {
+		for i := 0; i < allWords; i += 2 {
+			if w := load(&words[i]); w.state().Stands() {
 				standing = append(standing, w.number())
 			}
 		}
-		return r.checkSize(levels)
+		return r.checkSize()
 	})
 	return standing, err
 }
 
 // Check returns an error if the file is damaged, so that its owner cannot say anything.
 func (r *Remote) Check() error {
-	return r.read(func(_ []word, levels int) error { return r.checkSize(levels) })
+	return r.read(func([]word) error { return r.checkSize() })
 }
 
 // checkSize returns an error if the file was cut. What is behind a cut reads as zeros up to
 // the end of its page.
-func (r *Remote) checkSize(levels int) error {
-	if info, err := dir.Stat(r.file.fd); err != nil || info.Size < int64(sizeOf(levels)) {
+func (r *Remote) checkSize() error {
+	if info, err := dir.Stat(r.file.fd); err != nil || info.Size < fileSize {
 		return errDamaged
 	}
 	return nil

@@ -14,9 +14,8 @@
 //
 // Then come two words of 64 bits for each ticket: one with its number and state, and one
 // with its rule and a checksum of its file's name (see newWord and tag). The words are a
-// hash table. Those of a ticket lie in one of the four places of its bucket, a cache line
-// that follows from its number. If these are taken, they lie in its bucket of the next
-// level, which is twice as large and appended to the file. So nothing ever moves.
+// hash table: those of a ticket lie in the first place that was free from the one on that
+// follows from its number. So nothing ever moves.
 //
 // All processes map the file into memory, but only its owner writes. Read words.go, own.go
 // and remote.go, in this order. What other programs may do to the file is in repair.go.
@@ -81,24 +80,18 @@ func ruleOf(w word) serializer.Rule {
 	return serializer.Rule{Shared: w&1 == 1, Limit: int(w >> 1 & maxLimit)}
 }
 
-// The layout of the file. Level n has 64<<n buckets.
+// The layout of the file. A place has two words.
 const (
-	textSize    = 4096
-	countAt     = textSize - 8 // how many levels there are
-	bucketWords = 8
-	levelWords  = 64 * bucketWords // of level 0
-	maxLevels   = 14
+	textSize   = 4096
+	placeBits  = 15
+	allWords   = 2 << placeBits
+	fileSize   = textSize + 8*allWords
+	mostPlaces = 256 // in which the words of a ticket may lie; with 20,000 tickets, it is in the first few
 )
 
-// levelEnd is how many words the first n levels have.
-func levelEnd(n int) int { return levelWords * (1<<n - 1) }
-
-// sizeOf is the size in bytes of a file with n levels.
-func sizeOf(n int) int { return textSize + 8*levelEnd(n) }
-
-// bucket returns the index of the first word of a number's bucket in a level.
-func bucket(number uint64, level int) int {
-	return levelEnd(level) + int(number*0x9E37_79B9_7F4A_7C15>>(58-level))*bucketWords
+// placeOf returns the index of the first word of the nth place of a number.
+func placeOf(number uint64, n int) int {
+	return (int(number*0x9E37_79B9_7F4A_7C15>>(64-placeBits)) + n) * 2 % allWords
 }
 
 // Self names this process for people.
@@ -107,8 +100,7 @@ func Self() string {
 	return fmt.Sprintf("pid %d on %s", os.Getpid(), cmp.Or(host, "unknown host"))
 }
 
-// file is an open owner file, mapped into memory with room for all levels. Memory behind
-// the end of the file must not be accessed.
+// file is an open owner file, mapped into memory.
 type file struct {
 	id  dir.ID
 	fd  int
@@ -119,16 +111,14 @@ func (f *file) mmap(access int) error {
 	info, err := dir.Stat(f.fd)
 	if err == nil {
 		f.id = info.ID
-		f.mem, err = unix.Mmap(f.fd, 0, sizeOf(maxLevels), access, unix.MAP_SHARED)
+		f.mem, err = unix.Mmap(f.fd, 0, fileSize, access, unix.MAP_SHARED)
 	}
 	return err
 }
 
-func wordsOf(mem []byte) []word { return unsafe.Slice((*word)(unsafe.Pointer(&mem[0])), len(mem)/8) }
-
-// count is where the file says how many levels it has, and words are these levels.
-func (f *file) count() *word  { return &wordsOf(f.mem)[countAt/8] }
-func (f *file) words() []word { return wordsOf(f.mem[textSize:]) }
+func (f *file) words() []word {
+	return unsafe.Slice((*word)(unsafe.Pointer(&f.mem[textSize])), allWords)
+}
 
 func load(w *word) word     { return word(atomic.LoadUint64((*uint64)(w))) }
 func store(w *word, n word) { atomic.StoreUint64((*uint64)(w), uint64(n)) }
