@@ -174,7 +174,7 @@ func TestHoldTimeout(t *testing.T) {
 			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
 			}
-			line := c.awaitEntryOf("left after its turn was revoked")
+			line := c.awaitEntryOf("turn revoked")
 			if !strings.Contains(line.Text("cause"), "hold_timeout") || line.Text("queue") != "serializer_" {
 				t.Errorf("the log says %v", line)
 			}

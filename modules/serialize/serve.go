@@ -88,7 +88,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	all.add(p, r)
 	if all.stream == nil && s.streams(r) {
-		all.stream = s.openStream(w, r)
+		all.stream = openStream(w, r)
 		w = all.stream
 		defer p.endStream(r, &err)
 	}
@@ -265,7 +265,7 @@ func (p *passage) enter(w http.ResponseWriter, r *http.Request) error {
 	p.handler.report.Waits(r.Context(), &p.about)
 	switch {
 	case err != nil:
-	case p.comments(r):
+	case p.stream != nil && p.handler.KeepAlive != nil:
 		taken, err = p.waitCommenting(ctx, wait, w, r)
 	default:
 		defer turncontext.StopTimeouts(w, r)()

@@ -96,11 +96,7 @@ func (r *Reporter) Ended(q *Request, brief bool) {
 // Left reports that a request has left. revoked is why its turn was taken back, or nil.
 func (r *Reporter) Left(q *Request, outcome string, revoked error) {
 	r.Count(outcome)
-	level, message := zap.DebugLevel, "left"
-	if revoked != nil {
-		level, message = zap.WarnLevel, "left after its turn was revoked"
-	}
-	r.logHold(q, level, message, revoked)
+	r.logHold(q, zap.DebugLevel, "left", revoked)
 }
 
 // VisitEnded reports that a visit has ended. Its requests have left by themselves.
@@ -176,13 +172,8 @@ func (r *Reporter) Stricter(q *Request, inside, comes string) {
 // got the head of an event stream already. Caddy does not log err, and its access log has 200.
 func (r *Reporter) Unanswered(q *Request, err error) {
 	failed, _ := errors.AsType[caddyhttp.HandlerError](err)
-	level := zap.ErrorLevel
-	if failed.StatusCode >= 400 && failed.StatusCode < 500 {
-		level = zap.DebugLevel // as Caddy
-	}
-	if c := r.Logger.Check(level, "failed after the head of an event stream, so not with its status"); c != nil {
-		c.Write(zap.String("queue", q.Queue), q.txid(), zap.Int("status", failed.StatusCode), bare(err))
-	}
+	r.Logger.Error("failed after the head of an event stream, so not with its status",
+		zap.String("queue", q.Queue), q.txid(), zap.Int("status", failed.StatusCode), bare(err))
 }
 
 // Ticketless reports that a request of a dry run passes without a turn: the storage fails, or

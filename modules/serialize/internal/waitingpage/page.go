@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"golang.org/x/text/language"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/webpage"
@@ -69,11 +68,7 @@ type Page struct {
 func Load(file string, status int, json bool, after, hold time.Duration) (*Page, error) {
 	text := waitingHTML
 	if file != "" {
-		path, err := caddy.NewReplacer().ReplaceOrErr(file, true, true)
-		if err != nil {
-			return nil, fmt.Errorf("file %s: %w; expected placeholders that have a value when the configuration is loaded", file, err)
-		}
-		own, err := os.ReadFile(path)
+		own, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("file %s: %w", file, err)
 		}
