@@ -122,7 +122,7 @@ func (c *caddy) stream(t *testing.T, client *http.Client, path string, header ..
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.url+path, http.NoBody)
 	check(t, err)
-	testcaddy.SetHeader(r, append([]string{"Accept", "text/html;q=0, text/event-stream;q=0.9"}, header...))
+	testcaddy.SetHeader(r, append([]string{"Accept", "text/event-stream;q=0.9"}, header...))
 	resp, err := client.Do(r)
 	check(t, err)
 	t.Cleanup(func() { _ = resp.Body.Close() })

@@ -34,27 +34,22 @@ type KeepAlive struct {
 	Always bool `json:"always,omitempty"`
 }
 
-const (
-	leastInterval = time.Second
-	wantKeepAlive = "an interval such as 15s, or always, or both"
-)
+const leastInterval = time.Second
 
 func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) error {
 	s.KeepAlive = new(KeepAlive)
-	args := d.RemainingArgs()
-	if last := len(args) - 1; last >= 0 && args[last] == "always" {
-		s.KeepAlive.Always = true
-		args = args[:last]
+	for _, text := range d.RemainingArgs() {
+		if text == "always" {
+			s.KeepAlive.Always = true
+			continue
+		}
+		interval, err := directive.DurationOf(d, "keepalive", text, leastInterval)
+		if err != nil {
+			return err
+		}
+		s.KeepAlive.Interval = &interval
 	}
-	if len(args) == 0 {
-		return nil
-	}
-	if len(args) > 1 {
-		return d.Errf("keepalive: unexpected %q after %q; expected %s", args[1], args[0], wantKeepAlive)
-	}
-	interval, err := directive.DurationOf(d, "keepalive", args[0], leastInterval)
-	s.KeepAlive.Interval = &interval
-	return err
+	return nil
 }
 
 func (k *KeepAlive) check() error {

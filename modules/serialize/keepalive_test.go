@@ -80,10 +80,10 @@ func TestWhoGetsComments(t *testing.T) {
 		always, page                bool
 		streams                     bool
 	}{
-		{"GET", "HTTP/1.1", "text/html;q=0, text/event-stream;q=0.9", "", false, false, true},
+		{"GET", "HTTP/1.1", "text/html, Text/Event-Stream;q=0.9", "", false, false, true},
 		{"HEAD", "HTTP/1.1", "text/event-stream", "", true, false, false},
 		{"GET", "HTTP/1.0", "text/event-stream", "", true, false, false},
-		{"GET", "HTTP/1.1", "application/json, */*, text/event-stream;q=0", "", false, false, false},
+		{"GET", "HTTP/1.1", "application/json, */*, text/event-streams", "", false, false, false},
 		{"POST", "HTTP/1.1", "application/json", "", true, false, true},
 		{"GET", "HTTP/2.0", "text/html", "cors", true, false, true},
 		{"POST", "HTTP/2.0", "*/*", "navigate", true, false, false},

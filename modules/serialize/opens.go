@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -13,43 +12,25 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-const (
-	wantOpens   = "a moment as in RFC 3339, such as 2026-11-27T10:00:00+01:00"
-	wantOpensBy = "a text with a placeholder, such as {http.vars.client_ip}"
-)
+const wantOpens = "a moment as in RFC 3339, such as 2026-11-27T10:00:00+01:00"
 
 func (p *WaitingPage) parseOpens(d *caddyfile.Dispenser) error {
 	args := d.RemainingArgs()
 	if len(args) < 1 || len(args) > 2 {
-		return d.Errf("opens: found %d values; expected %s, and perhaps %s", len(args), wantOpens, wantOpensBy)
+		return d.Errf("opens: found %d values; expected %s, and perhaps a text such as {http.vars.client_ip}", len(args), wantOpens)
 	}
-	p.Opens, p.OpensBy = args[0], ""
-	if len(args) == 2 {
-		if p.OpensBy = args[1]; p.OpensBy == "" {
-			return d.Errf("opens: the text is empty; expected %s", wantOpensBy)
-		}
-	}
+	p.Opens, p.OpensBy = args[0], strings.Join(args[1:], "")
 	return nil
 }
 
-// checkOpens refuses a moment that is none, and a text that is the same for all browsers.
+// checkOpens refuses a moment that is none.
 func (p *WaitingPage) checkOpens() error {
-	switch {
-	case p.Opens == "" && p.OpensBy == "":
-		return nil
-	case p.Opens == "":
-		return errors.New("opens_by: expected opens, too: " + wantOpens)
-	}
-	if _, err := time.Parse(time.RFC3339, p.Opens); err != nil {
+	if _, err := time.Parse(time.RFC3339, p.Opens); err != nil && p.Opens+p.OpensBy != "" {
 		return fmt.Errorf("opens %q: expected %s", p.Opens, wantOpens)
-	}
-	if p.OpensBy != "" && !queueview.Placeholder.MatchString(p.OpensBy) {
-		return fmt.Errorf("opens_by %q: expected %s", p.OpensBy, wantOpensBy)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"fmt"
 	"math"
 	"net/http"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
 // timeout is the setting of the longest wait, and of the text by which a request asks for a
@@ -20,40 +18,17 @@ import (
 func timeout() setting {
 	s := directive.DurationSetting("timeout", defaultTimeout, 0, func(s *Handler) **caddy.Duration { return &s.Timeout })
 	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
-	checkLongest := s.Check
-	s.Check = func(s *Handler) error {
-		if err := checkLongest(s); err != nil {
-			return err
-		}
-		return checkTimeoutFrom(s.TimeoutFrom)
-	}
 	return s
 }
-
-const wantTimeoutFrom = "a text with a placeholder, such as {http.request.header.X-Request-Timeout}"
 
 func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
 	values := d.RemainingArgs()
 	if len(values) == 0 || len(values) > 2 {
-		return d.Errf("timeout: found %d values; expected a duration such as 60s, and perhaps %s", len(values), wantTimeoutFrom)
+		return d.Errf("timeout: found %d values; expected a duration such as 60s, and perhaps a text such as {http.request.header.X-Request-Timeout}", len(values))
 	}
 	longest, err := directive.DurationOf(d, "timeout", values[0], 0)
-	s.Timeout, s.TimeoutFrom = &longest, ""
-	if err != nil || len(values) == 1 {
-		return err
-	}
-	if s.TimeoutFrom = values[1]; s.TimeoutFrom == "" {
-		return d.Errf("timeout: the text is empty; expected %s", wantTimeoutFrom)
-	}
-	return nil
-}
-
-// checkTimeoutFrom refuses a text that can never become a duration.
-func checkTimeoutFrom(text string) error {
-	if text == "" || queueview.Placeholder.MatchString(text) || readDuration(text) > 0 {
-		return nil
-	}
-	return fmt.Errorf("timeout_from %q: expected %s", text, wantTimeoutFrom)
+	s.Timeout, s.TimeoutFrom = &longest, strings.Join(values[1:], "")
+	return err
 }
 
 // timeoutOf is how long a request may wait; 0 is for ever. What it asks for can only shorten

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"mime"
 	"net/http"
 	"net/url"
 	"slices"
@@ -86,8 +85,7 @@ var (
 // Accepts reports whether a media type is asked for by name: programs accept anything.
 func Accepts(h http.Header, wanted string) bool {
 	for media := range strings.SplitSeq(strings.Join(h.Values("Accept"), ","), ",") {
-		name, params, _ := mime.ParseMediaType(media)
-		if q := params["q"]; name == wanted && (q == "" || strings.Trim(q, "0.") != "") {
+		if name, _, _ := strings.Cut(media, ";"); strings.EqualFold(strings.TrimSpace(name), wanted) {
 			return true
 		}
 	}

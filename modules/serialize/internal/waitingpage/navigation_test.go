@@ -22,7 +22,6 @@ func TestPageIsForNavigations(t *testing.T) {
 		{"GET", nil, false},
 		{"GET", []string{"Accept", "*/*"}, false},
 		{"GET", []string{"Accept", "application/json"}, false},
-		{"GET", []string{"Accept", "text/html;q=0, */*"}, false},
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "cors"}, false},
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "no-cors"}, false},
 		{"GET", []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "iframe"}, false},
