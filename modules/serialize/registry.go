@@ -52,9 +52,9 @@ func (r *registry) prefixOf(prefix string) *knownPrefix {
 // status page. It begins with the first handler, and goes on for as long as the process runs.
 var sample = sync.OnceFunc(func() {
 	go func() {
-		for now := range time.Tick(telemetry.SampleInterval) {
+		for range time.Tick(telemetry.SampleInterval) {
 			for _, prefix := range registered.allPrefixes() {
-				prefix.Sample(now)
+				prefix.Sample()
 			}
 		}
 	}()

@@ -126,7 +126,6 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		} else {
 			rows = append(rows, row)
 		}
-		s.Sample(now)
 		row.Outcomes, row.History = s.Outcomes(), s.History()
 		row.Opens, row.Registered = s.opens(now)
 	}

@@ -27,13 +27,6 @@ const (
 	exitInside     = 3
 	exitNoAnswer   = 4
 	exitPauseEnded = 5
-
-	exitText = `
-
-Exit codes: 0 done, 1 no Caddy answers or another error, 2 no such queue or
-ticket, 3 the request is inside and its eviction was not confirmed, 4 the process
-of the ticket does not answer, but evicts it once it continues, 5 the pause ended
-before nobody was inside.`
 )
 
 // exitCodes are those for the errors of the admin API.
@@ -75,7 +68,6 @@ func Add(group *cobra.Command) {
 			}
 			return nil
 		}
-		cmd.Long += exitText
 		cmd.RunE = func(_ *cobra.Command, args []string) error {
 			r.Command = cmd
 			return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) {
@@ -110,8 +102,6 @@ cancelled, and the next one enters when its handlers have returned.`,
 		Long: `
 Pauses a queue, in all processes. No request enters. Requests inside finish.
 Waiting requests keep their places, and their timeouts keep running.`,
-		Example: `  caddy serialize pause --prefix shop_ --for 2m --wait
-  caddy serialize pause --prefix "user_*" --for 0`,
 	})
 	flags = pauses.Flags()
 	flags.StringVar(&r.length, "for", queueview.DefaultPause, "How long the pause lasts; 0 means until it is resumed")

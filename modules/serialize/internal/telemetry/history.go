@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -21,26 +22,24 @@ type Sample struct {
 // history has the samples of the last ten minutes. It takes 1.5 KB.
 type history struct {
 	mu      sync.Mutex
-	ring    [samplesKept]Sample // by the number of the interval since the prefix is known
-	newest  int
-	refused uint32 // until the newest sample
+	samples [samplesKept]Sample // the latest comes last
+	count   int                 // how many of them there are
+	refused uint32              // until the latest
 }
 
-// Sample records what the queues are like. If that comes late, the samples that were missed
-// stay empty.
-func (s *Counters) Sample(now time.Time) {
+// Sample records what the queues are like.
+func (s *Counters) Sample() {
 	h := &s.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	this := int(now.Sub(s.Created) / SampleInterval)
-	for next := max(h.newest, this-samplesKept) + 1; next <= this; next++ {
-		h.ring[next%samplesKept] = Sample{}
-	}
-	refused := s.refusals()
-	sample := &h.ring[this%samplesKept]
-	sample.Waiting, sample.Inside = uint32(s.Waiting.Load()), uint32(s.Inside.Load())
-	sample.Refused += refused - h.refused
-	h.newest, h.refused = this, refused
+	latest := s.sampleLocked()
+	copy(h.samples[:], h.samples[1:])
+	h.samples[samplesKept-1], h.count = latest, min(h.count+1, samplesKept)
+	h.refused += latest.Refused
+}
+
+func (s *Counters) sampleLocked() Sample {
+	return Sample{uint32(s.Waiting.Load()), uint32(s.Inside.Load()), s.refusals() - s.history.refused}
 }
 
 // refusals are how many requests were refused, but for those whose clients had left.
@@ -53,15 +52,11 @@ func (s *Counters) refusals() (count uint32) {
 	return count
 }
 
-// History has the samples of the last ten minutes, or since the prefix is known, the oldest
-// first.
+// History has the samples of the last ten minutes, or since the prefix is known, and one of now, the
+// oldest first.
 func (s *Counters) History() []Sample {
 	h := &s.history
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	samples := make([]Sample, 0, samplesKept)
-	for i := max(h.newest-samplesKept+1, 0); i <= h.newest; i++ {
-		samples = append(samples, h.ring[i%samplesKept])
-	}
-	return samples
+	return append(slices.Clone(h.samples[samplesKept-h.count:]), s.sampleLocked())
 }
