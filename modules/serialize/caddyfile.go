@@ -10,35 +10,15 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 )
 
-// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. settings.go has the settings, each
-// with its parser. Syntax:
+// UnmarshalCaddyfile sets up the handler from Caddyfile tokens. Syntax:
 //
 //	serialize [<matcher>] [off|<prefix>] {
-//	    path            <directory>
-//	    prefix          <text>
-//	    skip_methods    <method...>
-//	    timeout         <duration> [<text>]
-//	    queue_length    <n>
-//	    when_full       drop_newest|drop_oldest
-//	    error_code      <status>
-//	    error_response  <mime type> <body>
-//	    concurrency     <n>
-//	    slots           <name...>
-//	    shared_methods  <method...>
-//	    hold_timeout    <duration>
-//	    hold_at_least   <duration>
-//	    on_disconnect   finish|cancel
-//	    buffer          <size> [<disk>]
-//	    response_buffer <size>
-//	    waiting_page    [{ ... }]
-//	    visit           <idle> [<longest>]
-//	    keepalive       [<interval>] [always]
-//	    dry_run
-//	    engine          <name> [{ ... }]
+//	    <setting> <values...>
 //	}
 //
-// `buffer off` streams the body. A repeated subdirective overrides the earlier one. The prefix
-// in the line of the directive overrides one in the block, which may come from a snippet.
+// settings.go has the settings, each with the syntax of its values. A repeated subdirective overrides
+// the earlier one. The prefix in the line of the directive overrides one in the block, which may come
+// from a snippet.
 func (s *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // directive name
 	prefix, err := s.parseLine(d)

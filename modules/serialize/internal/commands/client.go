@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
@@ -25,29 +24,24 @@ const patience = 5 * time.Second
 
 // ask makes a request to the admin API, and reads the answer.
 func (r *run) ask(method, path string, answer any) error {
-	address, err := caddycmd.DetermineAdminAPIAddress(r.address, nil, "", "")
-	if err != nil {
-		return fmt.Errorf("finding the address of the admin API: %w", err)
-	}
-	r.address = address
 	resp, err := r.send(method, path)
 	if err != nil {
-		return fmt.Errorf("no Caddy answers at %s within %s: %w; --address names another admin API", address, patience, err)
+		return fmt.Errorf("no Caddy answers at %s within %s: %w; --address names another admin API", r.address, patience, err)
 	}
 	defer resp.Body.Close()
 	body := json.NewDecoder(resp.Body)
 	if resp.StatusCode == http.StatusOK {
 		if err := body.Decode(answer); err != nil {
-			return fmt.Errorf("reading the answer of what is at %s, which may be no admin API: %w; --address names another", address, err)
+			return fmt.Errorf("reading the answer of what is at %s, which may be no admin API: %w; --address names another", r.address, err)
 		}
 		return nil
 	}
 	var says struct{ Error string }
 	if err := body.Decode(&says); err != nil || says.Error == "" {
-		return fmt.Errorf("what is at %s is no admin API, or was built without serialize: status %d; --address names another", address, resp.StatusCode)
+		return fmt.Errorf("what is at %s is no admin API, or was built without serialize: status %d; --address names another", r.address, resp.StatusCode)
 	}
 	text := strings.Replace(says.Error, "; "+queueview.Path+" lists", "; caddy serialize queues lists", 1)
-	return &failure{complain("the Caddy at %s says: %s", address, text), exitCodes[resp.StatusCode]}
+	return &failure{complain("the Caddy at %s says: %s", r.address, text), exitCodes[resp.StatusCode]}
 }
 
 // send is Caddy's own client of the admin API, with a timeout and the status of an error.

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
 
@@ -60,14 +61,9 @@ func Add(group *cobra.Command) {
 	flags := group.PersistentFlags()
 	flags.StringVar(&r.prefix, "prefix", "", "Prefix of the queue; one that ends in * means all that begin so")
 	flags.StringVar(&r.path, "path", "", "Only the queues in this directory")
-	flags.StringVar(&r.address, "address", "", "Address of the admin API of a running Caddy")
+	flags.StringVar(&r.address, "address", caddy.DefaultAdminListen, "Address of the admin API of a running Caddy")
 	add := func(do func(*run, []string) error, cmd *cobra.Command) *cobra.Command {
-		cmd.Args = func(_ *cobra.Command, args []string) error {
-			if len(args) != strings.Count(cmd.Use, "TOKEN") {
-				return fmt.Errorf("arguments %q: expected %s", args, cmd.Use)
-			}
-			return nil
-		}
+		cmd.Args = cobra.ExactArgs(strings.Count(cmd.Use, "TOKEN"))
 		cmd.RunE = func(_ *cobra.Command, args []string) error {
 			r.Command = cmd
 			return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) {

@@ -79,10 +79,7 @@ func UntilText(until time.Time) string {
 // Age is a duration for people.
 func Age(d time.Duration) string {
 	precision := time.Second
-	switch {
-	case d < time.Second:
-		precision = time.Millisecond
-	case d < time.Minute:
+	if d < time.Minute {
 		precision = 100 * time.Millisecond
 	}
 	text := max(d, 0).Round(precision).String() // the queue's clock may run ahead of the system's
