@@ -7,7 +7,6 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 )
@@ -24,8 +23,8 @@ import (
 // There are as many slots as callers may be inside, and a turn leaves its slot before the queue. So
 // a slot is free, and somebody looks again only after a hand-over: two may try the same slot, while
 // a third caller takes the other. Leases may end a slot later than the turn. Only after a reload, or
-// with a [Rule] that admits more than there are slots, callers wait for each other's work. Those of one
-// process then take slots in their order.
+// with a [Rule] that admits more than there are slots, callers wait for each other's work. Then they
+// take slots in their order, those of all processes.
 //
 // Lists do not show the slots' queues, and no pause reaches them.
 
@@ -75,14 +74,14 @@ const slotInterval = time.Millisecond
 func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 	ctx := t.Context()
 	for {
-		untried := slices.Clone(t.slots())
-		if len(untried) == 0 {
+		names := t.slots()
+		if len(names) == 0 {
 			return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
 		}
-		for i := e.longestFree(t, untried); i >= 0; i = e.longestFree(t, untried) {
-			turn, err := e.Enter(ctx, slotArrival(t, untried[i]))
+		for i := e.longestFree(t, names); i >= 0; i = e.longestFree(t, names) {
+			turn, err := e.Enter(ctx, slotArrival(t, names[i]))
 			if err == nil {
-				return untried[i], turn.(*Ticket), nil
+				return names[i], turn.(*Ticket), nil
 			}
 			if refused, ok := errors.AsType[*Refused](err); ok {
 				err = refused.Err // which does not name the slot's queue
@@ -90,7 +89,6 @@ func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
 			if ReasonOf(err) != ReasonTimeout {
 				return "", nil, err
 			}
-			untried = slices.Delete(untried, i, i+1)
 		}
 		if t.noWait {
 			return "", nil, ErrNotFree
@@ -123,33 +121,36 @@ func slotArrival(t *Ticket, name string) Arrival {
 func (e *Engine) longestFree(t *Ticket, names []string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t.isBehindSeekerLocked() {
-		t.seeksSlot = true
+	if t.state != inside { // refused meanwhile
 		return -1
 	}
-	found, first, of := -1, time.Duration(math.MaxInt64), ""
+	free, found, first := 0, -1, time.Duration(math.MaxInt64)
 	for i, name := range names {
 		slot := slotQueue(t.Queue, name)
-		if q, used := e.queues[slot], e.slotsUsed[slot]; (q == nil || q.length == 0) && used < first {
-			found, first, of = i, used, slot
+		if q := e.queues[slot]; q != nil && q.length > 0 {
+			continue
+		}
+		free++
+		if used := e.slotsUsed[slot]; used < first {
+			found, first = i, used
 		}
 	}
-	if found < 0 {
-		t.seeksSlot = true
+	if free == 0 || e.queues[t.Queue].inside > len(names) && e.seekersBeforeLocked(t) >= free {
 		return -1
 	}
-	e.noteSlotLocked(of)
+	e.noteSlotLocked(slotQueue(t.Queue, names[found]))
 	return found
 }
 
-// isBehindSeekerLocked reports whether a caller of this process before this one has found no slot yet.
-func (t *Ticket) isBehindSeekerLocked() bool {
+// seekersBeforeLocked counts the tickets inside before one that have no slot yet.
+func (e *Engine) seekersBeforeLocked(t *Ticket) (seekers int) {
+	slots := e.slotsLocked()
 	for o := t.prev; o != nil; o = o.prev {
-		if o.Local() && o.seeksSlot && o.wantsSlotLocked() {
-			return true
+		if _, has := slots[slotKey(o)]; !has {
+			seekers++
 		}
 	}
-	return false
+	return seekers
 }
 
 // leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with

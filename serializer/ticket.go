@@ -58,7 +58,6 @@ type waiter struct {
 	slots     func() []string
 	slot      *Ticket // inside the queue of one of the slots; nil while it has none
 	slotName  string  // which one
-	seeksSlot bool    // it has looked for one, and found none
 	holder    *Ticket // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
