@@ -32,6 +32,11 @@ type caller struct {
 	turn serializer.Turn
 	err  error
 	left bool
+
+	// In the model of a history, the caller is its ticket.
+	position int
+	inside   bool
+	answer   string // what the caller should have got, as got describes it
 }
 
 // onEngines makes a test of stores from one of engines on them.

@@ -52,17 +52,16 @@ type history struct {
 	*crowd
 	rand   *rand.Rand
 	queues map[string]*modelQueue
-	all    []*expected
 }
 
 // modelQueue is the tickets of a queue in order. Those that are inside come first.
 type modelQueue struct {
-	tickets []*expected
+	tickets []*caller
 	paused  bool
 }
 
 // waiting returns those that are not inside.
-func (q *modelQueue) waiting() []*expected {
+func (q *modelQueue) waiting() []*caller {
 	inside := 0
 	for inside < len(q.tickets) && q.tickets[inside].inside {
 		inside++
@@ -70,19 +69,10 @@ func (q *modelQueue) waiting() []*expected {
 	return q.tickets[inside:]
 }
 
-// expected is what should become of a caller. It is its ticket in the model.
-type expected struct {
-	*caller
-	number   int
-	position int
-	inside   bool
-	answer   string // as caller.got describes it
-}
-
 // step makes something happen that is possible now.
 func (h *history) step() (what string) {
 	h.Helper()
-	var inside, waiting []*expected
+	var inside, waiting []*caller
 	for _, text := range queueTexts {
 		q := h.queues[serializer.QueueName(text)]
 		waits := q.waiting()
@@ -96,7 +86,7 @@ func (h *history) step() (what string) {
 		e := pick(h.rand, waiting...)
 		h.takeOut(e, string(serializer.ReasonGone))
 		e.hangUp(errHungUp)
-		return fmt.Sprintf("%d hangs up", e.number)
+		return fmt.Sprint(e, " hangs up")
 	case n < 10 && len(inside)+len(waiting) > 0:
 		return h.evict(pick(h.rand, append(inside, waiting...)...))
 	case n == 10:
@@ -115,15 +105,15 @@ func (h *history) arrive() (what string) {
 	// moment, which must not supersede another one.
 	a.DropOldest = text != queueTexts[1]
 	q := h.queues[a.Queue]
-	e := &expected{caller: h.start(len(h.all), a), number: len(h.all), position: len(q.tickets), answer: "waits"}
-	h.all = append(h.all, e)
+	e := h.start(len(h.callers), a)
+	e.position, e.answer = len(q.tickets), "waits"
 	if a.MaxWaiting > 0 && len(q.waiting()) >= a.MaxWaiting && !a.DropOldest {
 		e.answer = string(serializer.ReasonFull)
 	} else {
 		q.tickets = append(q.tickets, e)
 		h.admit(q)
 	}
-	return fmt.Sprintf("%d arrives: %v", e.number, e)
+	return fmt.Sprint(e, " arrives")
 }
 
 // admit lets those enter whose turn it is in the model: the first that wait, as long as each
@@ -147,20 +137,20 @@ func (h *history) admit(q *modelQueue) {
 }
 
 // takeOut takes a caller out of its queue in the model.
-func (h *history) takeOut(e *expected, answer string) {
+func (h *history) takeOut(e *caller, answer string) {
 	e.answer = answer
 	q := h.queues[e.arrival.Queue]
-	q.tickets = slices.DeleteFunc(q.tickets, func(other *expected) bool { return other == e })
+	q.tickets = slices.DeleteFunc(q.tickets, func(other *caller) bool { return other == e })
 	h.admit(q)
 }
 
-func (h *history) leave(e *expected) (what string) {
+func (h *history) leave(e *caller) (what string) {
 	h.takeOut(e, "left")
-	e.caller.leave()
-	return fmt.Sprintf("%d leaves", e.number)
+	e.leave()
+	return fmt.Sprint(e, " leaves")
 }
 
-func (h *history) evict(e *expected) (what string) {
+func (h *history) evict(e *caller) (what string) {
 	h.Helper()
 	if err := h.on(h.rand.IntN(2)).Evict(context.Background(), e.arrival.Queue, e.token()); err != nil {
 		h.Fatalf("evicting %v: %v", e, err)
@@ -170,7 +160,7 @@ func (h *history) evict(e *expected) (what string) {
 	} else {
 		h.takeOut(e, string(serializer.ReasonEvicted))
 	}
-	return fmt.Sprintf("%d is evicted", e.number)
+	return fmt.Sprint(e, " is evicted")
 }
 
 func (h *history) setPaused(name string, paused bool) (what string) {
@@ -196,7 +186,7 @@ func (h *history) compare(after string) {
 		same := wait.Poll(h.Patience, func() bool {
 			// Read before the list: the ticket of a caller that was refused must not be
 			// in a list that is read afterwards.
-			got = h.answers((*expected).got)
+			got = h.answers((*caller).got)
 			got += h.listed(e)
 			return got == want
 		})
@@ -209,7 +199,7 @@ func (h *history) compare(after string) {
 // wanted describes the callers and the queues in the model.
 func (h *history) wanted() string {
 	var b strings.Builder
-	b.WriteString(h.answers(func(e *expected) string { return e.answer }))
+	b.WriteString(h.answers(func(e *caller) string { return e.answer }))
 	for _, name := range slices.Sorted(maps.Keys(h.queues)) {
 		q := h.queues[name]
 		if len(q.tickets) == 0 && !q.paused {
@@ -237,9 +227,9 @@ func (h *history) listed(e *serializer.Engine) string {
 }
 
 // answers describes what the callers have got.
-func (h *history) answers(of func(*expected) string) string {
+func (h *history) answers(of func(*caller) string) string {
 	var b strings.Builder
-	for _, e := range h.all {
+	for _, e := range h.callers {
 		fmt.Fprintf(&b, "%v %s; ", e.arrival.Client, of(e))
 	}
 	return b.String()

@@ -135,25 +135,6 @@ func storeRefused(g *group) {
 	}
 }
 
-// While a process waits, it learns that the ticket before its own is out, not earlier than
-// its owner removes it, and without a Sync.
-func storeRemove(g *group) {
-	for _, r := range g.recorders {
-		tickets := []*serializer.Ticket{r.enter("a_"), r.enter("a_"), r.enter("b_")}
-		for _, other := range g.recorders {
-			other.enter("a_")
-		}
-		g.busy()
-		for _, t := range tickets {
-			r.remove(t)
-			for _, other := range g.recorders {
-				g.until(fmt.Sprintf("store %d reports that ticket %v has vanished", other.index, idOf(t)), func() bool { return other.known[idOf(t)] == nil })
-			}
-		}
-		g.agree()
-	}
-}
-
 // Close leaves no ticket behind, even of those that were removed just before it. The other
 // stores go on.
 func storeClose(g *group) {
@@ -267,22 +248,5 @@ func storePause(g *group) {
 		r.resume(name)
 		r.resume(name) // it is no error that there is no pause
 		g.busy()       // all have reported that, too, before the next pause
-	}
-}
-
-// In a paused queue, other processes learn which tickets are inside, and that the rest is not.
-func storeInside(g *group) {
-	for i, r := range g.recorders {
-		other := g.recorders[(i+1)%len(g.recorders)]
-		holder, waiter := r.enter("a_"), r.enter("a_")
-		r.store.SetInside(holder, false)
-		g.agree()
-		r.pause(holder.Queue, serializer.Forever)
-		r.store.SetInside(holder, true)
-		other.untilSynced("that the holder is inside", func() bool { return other.store.Inside(other.known[idOf(holder)]) })
-		other.expect(!other.store.Inside(other.find(idOf(waiter))), "a waiter of store %d is inside", r.index)
-		r.resume(holder.Queue)
-		r.remove(holder)
-		r.remove(waiter)
 	}
 }

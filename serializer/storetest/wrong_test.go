@@ -36,8 +36,8 @@ func TestWrongStores(t *testing.T) {
 		{"the time is lost", "tickets of others", func(s *wrongStore) { s.falsify(func(t *serializer.Ticket) { t.Arrived = time.Time{} }) }},
 		{"paths differ", "tickets of others", func(s *wrongStore) { s.path = s.right.owner.Name }},
 		{"tickets vanish at once", "tickets of others", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
-		{"removal is ignored", "removal", func(s *wrongStore) { s.DoRemove = func(*serializer.Ticket) {} }},
-		{"vanished tickets are not reported", "removal", func(s *wrongStore) { s.Events.OnVanished = func(*serializer.Ticket) {} }},
+		{"removal is ignored", "history of engines", func(s *wrongStore) { s.DoRemove = func(*serializer.Ticket) {} }},
+		{"vanished tickets are not reported", "history of engines", func(s *wrongStore) { s.Events.OnVanished = func(*serializer.Ticket) {} }},
 		{"an unwanted ticket stays", "unwanted tickets", func(s *wrongStore) {
 			s.Events.OnJoined = func(t *serializer.Ticket) bool { _ = s.Events.Events.Joined(t); return true }
 		}},
@@ -63,8 +63,8 @@ func TestWrongStores(t *testing.T) {
 			})
 		}},
 		{"pauses are reported too late", "following later", func(s *wrongStore) { s.Events.OnPaused = s.pauseLate }},
-		{"nobody is inside", "inside during a pause", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return false } }},
-		{"all are inside", "inside during a pause", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return true } }},
+		{"nobody is inside", "history of engines", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return false } }},
+		{"all are inside", "history of engines", func(s *wrongStore) { s.DoInside = func(*serializer.Ticket) bool { return true } }},
 		{"another process ignores a pause", "pause", func(s *wrongStore) { s.Events.OnPaused = s.pauseOwn }},
 		{"Pause returns too early", "pause", func(s *wrongStore) {
 			s.DoPause = func(_ context.Context, name string, until time.Time) error {
