@@ -87,7 +87,7 @@ func Decode(text string) ([]Decoded, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	return nil, fmt.Errorf("%s is no ID; IDs have so many characters: %s%s", quote(text), lengths, &reasons)
+	return nil, fmt.Errorf("%.64q is no ID; IDs have so many characters: %s%s", text, lengths, &reasons)
 }
 
 // doubt adds to the note what makes the reading unlikely.

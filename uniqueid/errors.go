@@ -25,7 +25,7 @@ type ParseError struct {
 // Error says what was being read, where the error is, what was expected and what was
 // found. It quotes only the beginning of a long input.
 func (e *ParseError) Error() string {
-	return fmt.Sprintf("parsing %s %s: %s", e.Scheme, quote(e.Input), e.reason())
+	return fmt.Sprintf("parsing %s %.64q: %s", e.Scheme, e.Input, e.reason())
 }
 
 // reason is the error without the input.
@@ -44,16 +44,6 @@ func Must[T any](value T, err error) T {
 		panic(err)
 	}
 	return value
-}
-
-// longestInput is how much of a wrong input an error quotes, in bytes.
-const longestInput = 64
-
-func quote(input string) string {
-	if len(input) > longestInput {
-		return strconv.Quote(input[:longestInput]) + "..."
-	}
-	return strconv.Quote(input)
 }
 
 // reader reads the parts of an ID's text, and keeps the first error.

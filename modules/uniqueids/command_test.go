@@ -44,7 +44,7 @@ func TestCommand(t *testing.T) {
 			`^cbpvimguo4hkaps9lf6g\n\s+scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},
 		{[]string{"decode"}, "03KOE60u\n\nnonsense\n2VznWE2i\n", true, `8452(.|\n)*run\s+99\n\s+sequence\s+345`, `nonsense(.|\n)*1 of the IDs could not be read`},
 		// Bug: nothing was read after a line of 70,000 characters.
-		{[]string{"decode"}, strings.Repeat("x", 70_000) + "\n2VznWE2i", true, `sequence\s+345`, `^"x{64}"\.\.\.(.|\n)*1 of the IDs could not be read`},
+		{[]string{"decode"}, strings.Repeat("x", 70_000) + "\n2VznWE2i", true, `sequence\s+345`, `^"x{64}"(.|\n)*1 of the IDs could not be read`},
 		// Bug: what a future version of traceparent may carry came through as it is.
 		{[]string{"decode", "--json", "cc-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-01-\x1b\x7f\u009b2J\u202e\U000e0001\u00e9"}, "", false,
 			`^{"id":"cc-018bcfe5687b7048b456789abcd54321-00f067aa0ba902b7-01-\\u001b\\u007f\\u009b2J\\u202e\\udb40\\udc01\x{e9}","readings":.*}\n$`, ``},

@@ -78,7 +78,7 @@ func (p Promises[S]) Run(t *testing.T) {
 	for name, test := range map[string]func(*testing.T){
 		"process stops": p.processStops, "cut off": p.cutOff, "server silent": p.ServerSilent,
 		"server killed": p.serverKilled, "kept": p.kept,
-		"lost": p.lost, "right lost": p.rightLost, "elsewhere": p.elsewhere, "evicted": p.evicted, "answers lost": p.answersLost,
+		"lost": p.lost, "right lost": p.rightLost, "elsewhere": p.elsewhere, "evicted": p.evicted,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -417,36 +417,6 @@ func (p Promises[S]) evicted(t *testing.T) {
 		last.Wait(t).Leave()
 		waitUntilEmpty(t, s)
 	})
-}
-
-// Answers get lost after the server has issued a ticket. The arrival takes no second one, which nobody
-// would give back.
-func (p Promises[S]) answersLost(t *testing.T) {
-	s := p.Start(t)
-	link := testrelay.Start(t, s.Address())
-	e := p.engine(t, link.Addr, 4*p.TTL)
-	for i := range 5 {
-		waitUntilEmpty(t, s)
-		link.Hold(true)
-		c, exists := Arrive(e, Arrival(Queue, wait.Patience)), func() bool { return s.Tickets() == 1 }
-		if !wait.Poll(time.Second, exists) { // the arrival needs a connection, and has none
-			link.Hold(false)
-			wait.Until(t, "the ticket exists", exists)
-		}
-		link.Cut()
-		link.Hold(false)
-		if i%2 == 0 {
-			time.Sleep(time.Second) // until the process has seen it
-		}
-		if position := c.Wait(t).Position(); position != 0 {
-			t.Errorf("position %d: it has waited for itself", position)
-		}
-		if n := s.Tickets(); n != 1 {
-			t.Errorf("%d tickets", n)
-		}
-		c.Turn.Leave()
-	}
-	waitUntilEmpty(t, s)
 }
 
 // holderVariable in the environment makes a program that calls [Main] a process that is inside: the
