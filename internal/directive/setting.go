@@ -115,25 +115,16 @@ func TextSetting[T any](name, syntax, usual, expected string, field func(T) *str
 	return wordSetting(Setting[T]{Name: name, Syntax: syntax, Usual: usual, Check: check}, expected, field, read)
 }
 
-// OptionalText is a text that is not empty if it is there.
+// OptionalText is a text that is not empty if it is there. Errors do not show it, since it may be a
+// secret.
 func OptionalText[T any](name, expected string, field func(T) *string) Setting[T] {
-	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
-		*field(handler), err = Value(d, expected)
-		if err == nil && *field(handler) == "" {
-			err = d.Errf("%s: empty; expected %s", name, expected)
-		}
-		return err
-	}}
-}
-
-// SecretText is an [OptionalText] of which errors show nothing.
-func SecretText[T any](name, expected string, field func(T) *string) Setting[T] {
-	text := OptionalText(name, expected, field)
 	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) error {
-		if n := d.CountRemainingArgs(); n != 1 {
-			return d.Errf("%s: found %d values; expected %s", name, n, expected)
+		args := d.RemainingArgs()
+		if len(args) != 1 || args[0] == "" {
+			return d.Errf("%s: found %d values, or an empty one; expected %s", name, len(args), expected)
 		}
-		return text.Parse(handler, d)
+		*field(handler) = args[0]
+		return nil
 	}}
 }
 

@@ -26,7 +26,7 @@ func TestCaddyfile(t *testing.T) {
 				`"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"etcd.example"}}`, ""},
 		"the later one overrides": {"endpoints http://a\nttl 3s\n" + one + "ttl 1h", `{"endpoints":["http://10.0.0.1:2379"],"ttl":3600000000000}`, ""},
 		"unknown":                 {one + "timeout 3s", "", `engine etcd: unknown subdirective "timeout"; expected one of endpoints, namespace, ttl, username, password, tls, at Testfile:3`},
-		"two namespaces":          {one + "namespace a b", "", `namespace: unexpected "b" after "a"`},
+		"two namespaces":          {one + "namespace a b", "", "namespace: found 2 values"},
 		// Bug: errors showed what may have a password.
 		"a password of two words": {one + "password a hunter", "", "password: found 2 values"},
 		"a login on a line":       {one + "username u hunter", "", "username: found 2 values"},

@@ -67,7 +67,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 }
 
 var settings = directive.Settings[*Engine]{
-	directive.SecretText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
+	directive.OptionalText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
 	directive.OptionalText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
 	enginesettings.TTLSetting(func(e *Engine) *caddy.Duration { return &e.TTL }),
 }

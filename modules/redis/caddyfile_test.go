@@ -56,7 +56,7 @@ func TestCaddyfileRefused(t *testing.T) {
 	for name, test := range map[string]struct{ caddyfile, err string }{
 		"unknown":         {one + "timeout 3s", `engine redis: unknown subdirective "timeout"; expected one of address, database, namespace, ttl, username, password, tls`},
 		"ttl":             {one + "ttl soon", `ttl "soon": expected a duration`},
-		"empty namespace": {one + `namespace ""`, "namespace: empty"},
+		"empty namespace": {one + `namespace ""`, "namespace: found 1 values, or an empty one"},
 		"database":        {one + "database -1", "database"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -41,8 +41,8 @@ func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.S
 	return append(settings,
 		directive.OptionalText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
 		TTLSetting(func(e T) *caddy.Duration { return &of(e).TTL }),
-		directive.SecretText("username", "a name", func(e T) *string { return &of(e).Username }),
-		directive.SecretText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
+		directive.OptionalText("username", "a name", func(e T) *string { return &of(e).Username }),
+		directive.OptionalText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
 			func(e T) *string { return &of(e).Password }),
 		tlsSetting(func(e T) **TLS { return &of(e).TLS }))
 }
