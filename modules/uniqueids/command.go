@@ -60,9 +60,6 @@ storage, which servers without a storage option use.`,
 		if !slices.Contains(schemes, *scheme) {
 			return fmt.Errorf("--scheme %q: expected one of %s", *scheme, strings.Join(schemes, ", "))
 		}
-		if *n < 1 {
-			return fmt.Errorf("-n %d: expected 1 or more", *n)
-		}
 		if err := shardsRange.Check("--shards", *shards); err != nil {
 			return err
 		}
@@ -96,9 +93,6 @@ exits with status 1 if it could not decode one of them.
 An ID that begins with a hyphen looks like a flag; write -- before it.`,
 	}
 	asJSON := cmd.Flags().Bool("json", false, "print a JSON object for each ID, one per line")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w; before an ID that begins with a hyphen write --, as in: %s -- ID", err, cmd.CommandPath())
-	})
 	cmd.RunE = func(cmd *cobra.Command, ids []string) error {
 		cmd.SilenceUsage = true // a bad ID is not a usage error
 		print, failed := printText, 0
