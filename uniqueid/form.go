@@ -3,8 +3,6 @@ package uniqueid
 import (
 	"database/sql/driver"
 	"fmt"
-	"slices"
-	"strconv"
 )
 
 // form is how the IDs of one kind are read from texts, bytes and columns of databases. The
@@ -16,13 +14,11 @@ import (
 type form[T any] struct {
 	scheme string
 	parse  func(text string) (T, error)
-	// sizes are those of the bytes, if the kind has a form in bytes. No text of the kind is
-	// as short or long.
-	sizes []int
-	// size is sizes in words.
-	size string
-	// unpack reads bytes of one of the sizes.
-	unpack func(data []byte) (T, error)
+	// unpack reads bytes, if the kind has a form in bytes. It returns false for bytes of no such
+	// ID. No text of the kind is as short or long.
+	unpack func(data []byte) (T, bool)
+	// bytes is what unpack reads, in words.
+	bytes string
 	// optional says that the zero value means none, and is read from nothing.
 	optional bool
 }
@@ -42,12 +38,9 @@ func (f *form[T]) unmarshalText(id *T, text []byte) error {
 func (f *form[T]) unmarshalBinary(id *T, data []byte) error {
 	var read T
 	if len(data) > 0 || !f.optional {
-		if !slices.Contains(f.sizes, len(data)) {
-			return &ParseError{f.scheme, string(data), -1, f.size, strconv.Itoa(len(data))}
-		}
-		var err error
-		if read, err = f.unpack(data); err != nil {
-			return err
+		var ok bool
+		if read, ok = f.unpack(data); !ok {
+			return &ParseError{f.scheme, string(data), -1, f.bytes, fmt.Sprintf("%d bytes, %.20x", len(data), data)}
 		}
 	}
 	*id = read
@@ -61,8 +54,11 @@ func (f *form[T]) scan(id *T, src any) error {
 	case string:
 		return f.unmarshalText(id, []byte(src))
 	case []byte:
-		if slices.Contains(f.sizes, len(src)) {
-			return f.unmarshalBinary(id, src)
+		if f.unpack != nil {
+			if read, ok := f.unpack(src); ok {
+				*id = read
+				return nil
+			}
 		}
 		return f.unmarshalText(id, src)
 	case nil:

@@ -58,17 +58,13 @@ var traceIDForm = form[TraceID]{
 	scheme:   "trace_id",
 	parse:    ParseTraceID,
 	unpack:   unpackTraceID,
-	sizes:    []int{16},
-	size:     "16 bytes",
+	bytes:    "16 bytes that are not all zero",
 	optional: true,
 }
 
-func unpackTraceID(data []byte) (TraceID, error) {
-	id := TraceID(data)
-	if id.IsZero() {
-		return id, &ParseError{"trace_id", string(data), -1, "a trace ID that is not zero", "zeros"}
-	}
-	return id, nil
+func unpackTraceID(data []byte) (id TraceID, ok bool) {
+	copy(id[:], data)
+	return id, len(data) == len(id) && !id.IsZero()
 }
 
 // MarshalText returns the ID's text. It never fails.

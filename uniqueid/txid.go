@@ -80,9 +80,11 @@ func (id TXID) AppendText(dst []byte) ([]byte, error) {
 var txidForm = form[TXID]{
 	scheme: "txid",
 	parse:  ParseTXID,
-	unpack: func(data []byte) (TXID, error) { return TXID(data), nil },
-	sizes:  []int{12},
-	size:   "12 bytes",
+	unpack: func(data []byte) (id TXID, ok bool) {
+		copy(id[:], data)
+		return id, len(data) == len(id)
+	},
+	bytes: "12 bytes",
 }
 
 // MarshalText returns the ID's 20 characters. It never fails.

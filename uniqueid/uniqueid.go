@@ -175,18 +175,17 @@ var uniqueIDForm = form[UniqueID]{
 	scheme: "unique_id",
 	parse:  ParseUniqueID,
 	unpack: unpackUniqueID,
-	sizes:  []int{14, 18, 20},
-	size:   "14, 18 or 20 bytes",
+	bytes:  "14, 18 or 20 bytes",
 }
 
-func unpackUniqueID(data []byte) (id UniqueID, err error) {
+func unpackUniqueID(data []byte) (id UniqueID, ok bool) {
 	for layout, facts := range layouts {
 		if len(data) == facts.size {
-			id.layout = Layout(layout)
+			id.layout, ok = Layout(layout), true
 		}
 	}
 	copy(id.data[:], data)
-	return id, nil
+	return id, ok
 }
 
 // MarshalText returns the ID's text. It never fails.

@@ -121,17 +121,13 @@ var uuidv7Form = form[UUIDv7]{
 	scheme:   "uuid_v7",
 	parse:    ParseUUIDv7,
 	unpack:   unpackUUIDv7,
-	sizes:    []int{16},
-	size:     "16 bytes",
+	bytes:    "16 bytes of version 7 and variant 10 in binary",
 	optional: true,
 }
 
-func unpackUUIDv7(data []byte) (UUIDv7, error) {
-	id := UUIDv7(data)
-	if !id.isVersion7() {
-		return id, &ParseError{"uuid_v7", string(data), 6, "version 7 and variant 10 in binary", hex.EncodeToString(data[6:9])}
-	}
-	return id, nil
+func unpackUUIDv7(data []byte) (id UUIDv7, ok bool) {
+	copy(id[:], data)
+	return id, len(data) == len(id) && id.isVersion7()
 }
 
 // MarshalText returns the ID's text. It never fails.
