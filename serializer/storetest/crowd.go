@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -169,5 +171,40 @@ func engineNoWait(c *crowd) {
 		}
 		holder.leave()
 		c.until(c, "the queue is free", func() bool { return len(c.list(other)) == 0 })
+	}
+}
+
+// If turns last for a time at least, at most as many callers as may be inside
+// together enter within that time, whichever engines they use.
+func engineHeld(c *crowd) {
+	const callers, held = 12, 20 * time.Millisecond
+	for _, limit := range []int{1, 3} {
+		a := c.arrival("held_" + strconv.Itoa(limit))
+		a.Rule.Limit = limit
+		entries := make([]time.Time, callers)
+		var all sync.WaitGroup
+		for i := range entries {
+			v := c.start(i, a)
+			all.Go(func() {
+				<-v.done
+				if v.err != nil {
+					c.Errorf("%v: %v", v, v.err)
+					return
+				}
+				entries[i] = time.Now()
+				time.Sleep(held)
+				v.leave()
+			})
+		}
+		all.Wait()
+		slices.SortFunc(entries, time.Time.Compare)
+		least := time.Hour
+		for i := range entries[limit:] {
+			least = min(least, entries[i+limit].Sub(entries[i]))
+		}
+		c.Logf("%d entered %v after the first of them or later, with turns of %v", limit+1, least, held)
+		if least < held {
+			c.Errorf("%d entered within %v; expected at most %d within %v", limit+1, least, limit, held)
+		}
 	}
 }

@@ -71,6 +71,7 @@ var cases = []testCase{
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},
 	{"no wait", false, onEngines(engineNoWait)},
+	{"held turns", false, onEngines(engineHeld)},
 }
 
 // run opens stores and tests them.

@@ -104,6 +104,7 @@ func TestWrongStores(t *testing.T) {
 				return s.right.Append(ctx, tickets)
 			}
 		}},
+		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
