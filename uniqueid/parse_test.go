@@ -164,8 +164,12 @@ func TestForms(t *testing.T) {
 	testForms(t, NewUUIDv7(), "")
 	testForms(t, NewUUIDv7().TraceID(), "")
 	var trace TraceContext
-	if err := trace.UnmarshalText(nil); err != nil || !trace.IsZero() {
-		t.Errorf("no text is read as %v, %v", trace, err)
+	if err := trace.Scan(nil); err != nil || !trace.IsZero() {
+		t.Errorf("NULL is read as %v, %v", trace, err)
+	}
+	stored, _ := NewTraceContext(NewUUIDv7()).Value()
+	if err := trace.Scan(stored); err != nil || trace.String() != stored {
+		t.Errorf("%v is read as %v, %v", stored, trace, err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"database/sql/driver"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -116,6 +117,12 @@ var traceparentForm = form[TraceContext]{scheme: "traceparent", parse: ParseTrac
 // MarshalText returns the field's text. It never fails.
 func (c TraceContext) MarshalText() ([]byte, error) { return c.AppendText(nil) }
 
+// Value returns the text for database/sql, or NULL for the zero TraceContext.
+func (c TraceContext) Value() (driver.Value, error) { return value(c) }
+
+// Scan reads the text, or NULL, from database/sql.
+func (c *TraceContext) Scan(src any) error { return traceparentForm.scan(c, src) }
+
 // UnmarshalText reads what MarshalText wrote. The error is a [*ParseError].
 func (c *TraceContext) UnmarshalText(text []byte) error {
 	return traceparentForm.unmarshalText(c, text)
@@ -129,11 +136,8 @@ func decodeTraceparent(text string) (Decoded, error) {
 	parent, d := c.ParentID(), decodedTrace(c.TraceID())
 	d.Fields["version"], d.Fields["parent_id"] = text[:2], hex.EncodeToString(parent[:])
 	d.Fields["flags"] = fmt.Sprintf("%02x", c.Flags())
-	d.Fields["sampled"], d.Fields["random_trace_id"] = yesNo[c.Flags()&TraceSampled != 0], yesNo[c.Flags()&TraceRandom != 0]
 	return d, nil
 }
-
-var yesNo = map[bool]string{true: "yes", false: "no"}
 
 func randomParent() (parent [8]byte) {
 	for parent == [8]byte{} {
