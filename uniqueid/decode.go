@@ -23,36 +23,22 @@ type Decoded struct {
 	Fields map[string]any `json:"fields"`
 }
 
-// reading is one way to read a text.
-type reading struct {
-	scheme            string
-	shortest, longest int // in characters
-	// decode returns all but the scheme.
+// readings are all ways to read a text, by their schemes, the most likely first: those in the
+// smallest alphabet. A text in a small alphabet is seldom a text in a larger alphabet by chance.
+// Each returns all but the scheme.
+var readings = []struct {
+	scheme string
 	decode func(string) (Decoded, error)
+}{
+	{"sharded_id", decodeShardedID},
+	{"uuid_v7", decodeUUIDv7},
+	{"trace_id", decodeTraceID},
+	{"traceparent", decodeTraceparent},
+	{"txid", decodeTXID},
+	{"call_number", decodeCallNumber},
+	{"unique_id", decodeUniqueID},
+	{"unique_id", decodeEarlyModern},
 }
-
-// longestTraceparent is how much of a future version of traceparent is read, in
-// characters.
-const longestTraceparent = 512
-
-// readings are all ways, the most likely first: those in the smallest alphabet. A text in
-// a small alphabet is seldom a text in a larger alphabet by chance.
-var readings = []reading{
-	{"sharded_id", shardedTailLen + 1, shardedMaxText, decodeShardedID},
-	{"uuid_v7", uuidTextLen, uuidTextLen, decodeUUIDv7},
-	{"trace_id", traceIDTextLen, traceIDTextLen, decodeTraceID},
-	{"traceparent", traceparentLen, longestTraceparent, decodeTraceparent},
-	{"txid", txidTextLen, txidTextLen, decodeTXID},
-	{"call_number", callNumberText, callNumberText, decodeCallNumber},
-	{"unique_id", 19, 19, decodeUniqueID},
-	{"unique_id", 24, 24, decodeUniqueID},
-	{"unique_id", 27, 27, decodeUniqueID},
-	{"unique_id", 27, 27, decodeEarlyModern},
-}
-
-// lengths says how many characters the texts of readings have.
-const lengths = "sharded_id 18 to 23, uuid_v7 36, trace_id 32, traceparent 55 to 512, txid 20, call_number 8, " +
-	"unique_id 19 or 24 or 27"
 
 // errSameReading means that another reading has the same to say, or more.
 var errSameReading = errors.New("another reading says as much")
@@ -62,9 +48,8 @@ var errSameReading = errors.New("another reading says as much")
 // classic unique_id, and one with a three-digit shard like a txid. A - in a modern
 // unique_id was another digit before Apache 2.4.47.
 //
-// The readings come in a fixed order, the most likely first. If there is none, the error
-// names all schemes with their lengths. It also says what is wrong with the text for those
-// whose length matches.
+// The readings come in a fixed order, the most likely first. If there is none, the error says
+// what is wrong with the text for each scheme.
 //
 // Texts of other kinds, such as those of rs/xid, can look like these IDs. If a reading's
 // time is in the future or before the year 2000, its note says so.
@@ -72,9 +57,6 @@ func Decode(text string) ([]Decoded, error) {
 	var found []Decoded
 	var reasons strings.Builder
 	for _, r := range readings {
-		if len(text) < r.shortest || len(text) > r.longest {
-			continue
-		}
 		decoded, err := r.decode(text)
 		if err == nil {
 			decoded.Scheme = r.scheme
@@ -87,7 +69,7 @@ func Decode(text string) ([]Decoded, error) {
 	if len(found) > 0 {
 		return found, nil
 	}
-	return nil, fmt.Errorf("%.64q is no ID; IDs have so many characters: %s%s", text, lengths, &reasons)
+	return nil, fmt.Errorf("%.64q is no ID%s", text, &reasons)
 }
 
 // doubt adds to the note what makes the reading unlikely.

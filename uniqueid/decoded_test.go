@@ -137,7 +137,7 @@ func FuzzDecode(f *testing.F) {
 				parsed++
 			}
 		}
-		if _, err := ParseTraceContext(text); err == nil && len(text) <= longestTraceparent {
+		if _, err := ParseTraceContext(text); err == nil {
 			parsed++
 		}
 		for _, reading := range readings {

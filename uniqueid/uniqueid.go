@@ -247,7 +247,7 @@ func (f UniqueIDFields) nodeIsRandom() bool {
 // That has @ and - where the current one has - and _. A text with neither @ nor - is the
 // same in both. A text with a _ is in the current one.
 func decodeEarlyModern(text string) (Decoded, error) {
-	if strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {
+	if len(text) != layouts[Modern].text || strings.Contains(text, "_") || !strings.ContainsAny(text, "@-") {
 		return Decoded{}, errSameReading
 	}
 	reading, err := decodeUniqueID(strings.NewReplacer("@", "-", "-", "_").Replace(text))
