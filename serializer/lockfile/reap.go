@@ -54,27 +54,21 @@ func (d *directory) noteOwnerLocked(c dir.Change, file string) {
 	}
 }
 
-// openOwnerLocked opens an owner file, by its name or by a ticket that is linked to it. One
-// of the same name may be open: its owner has replaced it, or somebody has copied it.
+// openOwnerLocked opens an owner file, by its name or by a ticket that is linked to it, unless it is
+// open.
 func (d *directory) openOwnerLocked(file string) {
 	o, err := owner.OpenRemote(d.sys, file)
 	if err != nil {
 		d.noteUnreadableLocked(file, err) // see repair.go
 		return
 	}
-	var known *owner.Remote
-	for _, other := range *d.owners.Load() {
-		if other.Name == o.Name {
-			known = other
-		}
-	}
+	owners := *d.owners.Load()
+	isOpen := d.own.Has(o.ID) || slices.ContainsFunc(owners, func(other *owner.Remote) bool { return other.ID == o.ID })
 	switch {
 	case o.Abandoned():
 		_ = d.unlink(file)
-	case known != nil && (o.Name == file || known.Dead()):
-		known.Update(o)
-	case known == nil && o.Name != d.own.Name:
-		d.owners.Store(new(append(slices.Clone(*d.owners.Load()), o)))
+	case !isOpen:
+		d.owners.Store(new(append(slices.Clone(owners), o)))
 		return
 	}
 	o.Close()
@@ -100,7 +94,6 @@ func (d *directory) reapLocked() {
 
 // reapOwnerLocked takes out the tickets of a dead owner, and then removes their files, also of
 // those that are not known. The owner file goes last: a process that finds a ticket needs it.
-// If the owner has replaced its file unnoticed, the other one is opened, and reaped next.
 func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 	taken := make(map[string]bool) // their words may be damaged
 	for _, r := range d.remote {
@@ -119,13 +112,12 @@ func (d *directory) reapOwnerLocked(dead *owner.Remote) {
 			err = cmp.Or(err, d.unlink(file))
 		}
 	}
-	if info, statErr := d.sys.Info(dead.Name); err == nil && statErr == nil && dead.Has(info) {
+	if info, statErr := d.sys.Info(dead.Name); err == nil && statErr == nil && info.ID == dead.ID {
 		err = d.unlink(dead.Name)
 	}
 	if err == nil { // otherwise, the next tick tries again
 		d.owners.Store(new(slices.DeleteFunc(slices.Clone(*d.owners.Load()), func(o *owner.Remote) bool { return o == dead })))
 		dead.Close()
-		d.openOwnerLocked(dead.Name)
 	}
 }
 
@@ -136,5 +128,5 @@ func (d *directory) isOf(o *owner.Remote, file string, number uint64) bool {
 		return said.by == o
 	}
 	info, err := d.sys.Info(file)
-	return err == nil && o.Has(info)
+	return err == nil && info.ID == o.ID
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
 
 // A person or another program may edit the directory. Nobody enters because of that, and nobody
@@ -31,9 +30,9 @@ import (
 //	a lock file is renamed     The old name was removed, and the new one made.
 //	an owner file is removed   Its owner makes another one (checkOwnLocked). Until then, other
 //	                           processes find its owner by the tickets (openOwnerLocked).
-//	an owner file is damaged   Its owner makes another one. Until then, its tickets keep their
-//	                           places, and processes that have to ask it issue no ticket.
-//	an owner file is copied    No process has locked the copy, so it is removed or ignored.
+//	an owner file is damaged   Its owner repairs it. Until then, its tickets keep their places,
+//	                           and processes that have to ask it issue no ticket.
+//	an owner file is copied    No process has locked the copy, so it is removed.
 //	an owner file cannot be    No ticket is issued, and the log names the file
 //	opened                     (noteUnreadableLocked).
 //	the guard is damaged       Numbers go on above those that this process has seen.
@@ -52,16 +51,16 @@ func (d *directory) auditLocked() error {
 	if d.unreadable != nil || d.audited {
 		return d.unreadable
 	}
-	known := make(map[uint64]*owner.Remote, len(d.remote))
+	known := make(map[uint64]bool, len(d.remote))
 	for _, r := range d.remote {
-		known[r.Number] = cmp.Or(r.by, known[r.Number]) // somebody may have renamed a file
+		known[r.Number] = known[r.Number] || r.by != nil // somebody may have renamed a file
 	}
 	for _, o := range *d.owners.Load() {
 		if o.Dead() {
 			continue // its tickets are taken out
 		}
 		standing, err := o.Standing()
-		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return known[n] != o }) {
+		if err != nil || slices.ContainsFunc(standing, func(n uint64) bool { return !known[n] }) {
 			return d.failed("issuing tickets in", "", fmt.Errorf("waiting for %s: %w", o.Process.Name, errMissing))
 		}
 	}
@@ -82,18 +81,18 @@ func (d *directory) putBackLocked(t *serializer.Ticket) {
 	}
 }
 
-// checkOwnLocked replaces the owner file of this process if somebody has damaged it.
+// checkOwnLocked repairs the owner file of this process.
 func (d *directory) checkOwnLocked() {
 	if len(d.local) == 0 {
 		d.own.Trim(1)
 	}
-	why := d.own.Check()
-	if why == nil {
-		return
+	path := d.pathOf(d.own.Name)
+	damage, err := d.own.Repair()
+	if damage != nil {
+		d.report(slog.LevelWarn, "the owner file is repaired", "path", path, "reason", damage)
 	}
-	d.report(slog.LevelWarn, "the owner file is replaced", "path", d.pathOf(d.own.Name), "reason", why)
-	if err := d.own.Renew(); err != nil {
-		d.report(slog.LevelError, "the owner file could not be replaced; trying again", "path", d.pathOf(d.own.Name), "error", err)
+	if err != nil {
+		d.report(slog.LevelError, "the owner file could not be repaired; trying again", "path", path, "error", err)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 // Own is the owner file of this process. Set and State may be called at any time. All
 // other methods are for one goroutine at a time.
 type Own struct {
-	Name string // of the file, to which tickets are linked
+	Name string // of the last file, to which tickets are linked
 	dir  *dir.Dir
 	text string // for people
 
@@ -32,16 +32,15 @@ type Own struct {
 
 // Make makes the owner file of this process in a directory.
 func Make(d *dir.Dir, now time.Time) (*Own, error) {
-	o := &Own{Name: name.Owners + name.Random(), dir: d, words: make([]word, allWords)}
-	o.text = fmt.Sprintf("%s\n%s\n%s\n%s\nsince %s, program %.1000q\n",
-		name.OwnerText, o.Name, o.Name, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
+	o := &Own{dir: d, words: make([]word, allWords)}
+	o.text = fmt.Sprintf("%s\n%s\nsince %s, program %.1000q\n", name.OwnerText, Self(), now.UTC().Format(time.RFC3339), os.Args[0])
 	return o, o.create()
 }
 
-// create makes a file that takes the place of the present one, with the same words. It is
-// locked and written before it gets its name. So no other process ever sees an incomplete one.
+// create makes a file. It is locked and written before it gets its name. So no other process ever
+// sees an incomplete one.
 func (o *Own) create() (err error) {
-	f, draft := &file{fd: -1}, name.New+name.Random()
+	f, draft, final := &file{fd: -1}, name.New+name.Random(), name.Owners+name.Random()
 	defer func() {
 		if err != nil {
 			_ = o.dir.Unlink(draft)
@@ -52,7 +51,7 @@ func (o *Own) create() (err error) {
 		return err
 	}
 	if locked, err := filelock.Try(uintptr(f.fd)); err != nil || !locked {
-		return fmt.Errorf("locking %s: %w", o.Name, cmp.Or(err, error(unix.EWOULDBLOCK)))
+		return fmt.Errorf("locking %s: %w", draft, cmp.Or(err, error(unix.EWOULDBLOCK)))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -63,12 +62,12 @@ func (o *Own) create() (err error) {
 		err = o.fillLocked(f)
 	}
 	if err == nil {
-		err = o.dir.Rename(draft, o.Name)
+		err = o.dir.Rename(draft, final)
 	}
 	if err != nil {
-		return fmt.Errorf("making %s: %w", o.Name, err)
+		return fmt.Errorf("making %s: %w", final, err)
 	}
-	o.files = append(o.files, f)
+	o.files, o.Name = append(o.files, f), final
 	return nil
 }
 
@@ -77,7 +76,9 @@ func (o *Own) create() (err error) {
 func (o *Own) fillLocked(f *file) error {
 	return catchFault(func() error {
 		copy(f.mem, o.text)
-		copy(f.words(), o.words)
+		for i, w := range o.words {
+			store(&f.words()[i], w)
+		}
 		return nil
 	})
 }
@@ -115,7 +116,7 @@ func (o *Own) State(place, number uint64) State {
 	return Gone
 }
 
-// storeLocked writes a word to all files. [Own.Check] finds a damaged one.
+// storeLocked writes a word to all files. [Own.Repair] finds a damaged one.
 func (o *Own) storeLocked(i int, w word) {
 	o.words[i] = w
 	for _, f := range o.files {

@@ -17,33 +17,32 @@ import (
 // Remote is the owner file of another process, open for reading. Find and Standing may be
 // called at any time. All other methods are for one goroutine at a time.
 type Remote struct {
-	Name    string // of the file
+	ID      dir.ID
+	Name    string // of the file; empty if it was opened by a ticket
 	Process *serializer.Owner
 
-	mu      sync.Mutex // held while the file's memory is read
-	file    file
-	unnamed bool // its text is damaged
+	mu   sync.Mutex // held while the file's memory is read
+	file file
 }
 
 // OpenRemote opens an owner file, by its name or by that of a ticket. The error is
-// [dir.ErrNotOurs] if it is another file. If the text is damaged, the name of an owner file
-// says whose it is. The name of a ticket does not, and then the file is not opened: its
-// words may be damaged, too, and no file could be found that has taken its place.
+// [dir.ErrNotOurs] if it is another file. A file that has the name of an owner file is opened
+// whatever its text is: somebody may have damaged that.
 func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
-	fd, _, err := d.OpenFile(at, unix.O_RDONLY)
+	fd, info, err := d.OpenFile(at, unix.O_RDONLY)
 	if err != nil {
 		return nil, err
 	}
-	r := &Remote{Name: at, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{fd: fd}}
+	r := &Remote{ID: info.ID, Process: &serializer.Owner{Name: "unknown process", Alive: true}, file: file{fd: fd}}
+	if strings.HasPrefix(at, name.Owners) {
+		r.Name = at
+	}
 	text := make([]byte, textSize)
-	if _, err = unix.Pread(fd, text, 0); err == nil {
-		lines := strings.SplitN(string(text), "\n", 5)
-		if r.unnamed = len(lines) < 5 || lines[0] != name.OwnerText || lines[1] != lines[2] || strings.Contains(lines[1], "/"); !r.unnamed {
-			r.Name, r.Process.Name = lines[1], lines[3]
-		}
-		if !strings.HasPrefix(r.Name, name.Owners) || strings.HasPrefix(at, name.Owners) && r.Name != at {
-			err = dir.ErrNotOurs // or a copy of one
-		}
+	_, err = unix.Pread(fd, text, 0)
+	if first, rest, _ := strings.Cut(string(text), "\n"); first == name.OwnerText {
+		r.Process.Name, _, _ = strings.Cut(rest, "\n")
+	} else if r.Name == "" {
+		err = dir.ErrNotOurs
 	}
 	if err == nil {
 		err = r.file.mmap(unix.PROT_READ)
@@ -54,9 +53,6 @@ func OpenRemote(d *dir.Dir, at string) (*Remote, error) {
 	}
 	return r, nil
 }
-
-// Has reports whether a file is the owner file under another name.
-func (r *Remote) Has(file dir.Info) bool { return file.ID == r.file.id }
 
 // Find returns what the owner says about a ticket by its number and its file. The word of a
 // ticket that is Gone stays until another ticket takes the place. If ok is false, there is

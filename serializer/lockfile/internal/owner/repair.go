@@ -3,6 +3,7 @@
 package owner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,26 +18,31 @@ import (
 // Other programs may truncate, overwrite, remove, copy or replace an owner file.
 //
 // The owner also keeps the words for itself. From time to time, it compares them with the
-// file. If they differ, or if the name is gone, it makes another file of the same name with
-// the same words. It keeps the earlier file locked, and goes on writing to it: other
-// processes may have that one open, and may never see the new name.
+// file, and writes them again if they differ. If the file's name is gone, it makes another file
+// with the same words. It keeps the earlier file locked, and goes on writing to it: other
+// processes may have that one open, and may never see the other one.
 //
-// The name is also in the file's text. So the owner of a ticket can be found by the ticket,
-// which is a link to the file, even if the owner file's name was removed. It is there twice,
-// so that a damaged one is not believed.
+// An owner file is what it is by its inode, not by its name. So the owner of a ticket, which is a
+// link to the file, can be found by the ticket.
 
-// errDamaged means that somebody else has truncated, changed or replaced an owner file.
-var errDamaged = errors.New("the owner file was damaged or replaced by another program")
+// errDamaged means that somebody else has truncated or changed an owner file.
+var errDamaged = errors.New("another program has changed it")
 
 // maxFiles is how many files are kept. No more are made until the earlier ones can be closed.
 const maxFiles = 64
 
-// Renew makes another file of the same name, with the same words.
+// Renew makes another file, with the same words. What somebody has put in the place of the last one
+// is removed.
 func (o *Own) Renew() error {
+	before := o.Name
 	if len(o.files) == maxFiles {
-		return fmt.Errorf("making %s: it was removed %d times while tickets were out; wait until they have left", o.Name, maxFiles)
+		return fmt.Errorf("making another file than %s: that was done %d times while tickets were out; wait until they have left", before, maxFiles)
 	}
-	return o.create()
+	err := o.create()
+	if err == nil {
+		_ = o.dir.Unlink(before) // it may be a directory
+	}
+	return err
 }
 
 // Link makes the file of a ticket. It renews the owner file first if somebody has removed it,
@@ -62,33 +68,41 @@ func (o *Own) Trim(keep int) {
 	}
 }
 
-// Check returns an error if somebody has damaged or removed the file, which should then be
-// renewed.
-func (o *Own) Check() error {
-	info, err := o.dir.Info(o.Name)
-	if err != nil {
-		return err
-	}
+// Repair repairs what somebody has changed. It returns what that was, if anything, and why it could
+// not be repaired.
+func (o *Own) Repair() (damage, err error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
+	for _, f := range o.files {
+		if o.compareLocked(f) != nil {
+			damage, err = errDamaged, cmp.Or(unix.Ftruncate(f.fd, fileSize), o.fillLocked(f), err)
+		}
+	}
+	last := o.files[len(o.files)-1].id
+	o.mu.Unlock()
+	info, infoErr := o.dir.Info(o.Name)
+	switch {
+	case infoErr != nil:
+		return infoErr, o.Renew()
+	case info.ID != last:
+		return dir.ErrNotOurs, o.Renew()
+	}
+	return damage, err
+}
+
+func (o *Own) compareLocked(f *file) error {
 	return catchFault(func() error {
-		f := o.files[len(o.files)-1]
-		if info.ID != f.id || info.Size < fileSize || string(f.mem[:len(o.text)]) != o.text || !slices.Equal(f.words(), o.words) {
+		if string(f.mem[:len(o.text)]) != o.text || !slices.Equal(f.words(), o.words) {
 			return errDamaged
 		}
 		return nil
 	})
 }
 
-// Update goes on with a fresh file of the same name, if it has taken the place of this one.
-// The owner has locked its fresh file. A file that another program has put there is not locked.
-func (r *Remote) Update(fresh *Remote) {
-	if fresh.unnamed || fresh.Dead() {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.file, fresh.file = fresh.file, r.file
+// Has reports whether a file is one of these.
+func (o *Own) Has(id dir.ID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.files, func(f *file) bool { return f.id == id })
 }
 
 // Standing returns the numbers of all tickets that are waiting or inside.

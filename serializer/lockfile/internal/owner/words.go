@@ -7,8 +7,6 @@
 // directory. Its tickets are hard links to the file. The file begins with text for people:
 //
 //	orderly lock-file owner 1
-//	.orderly-owner-k3j5vq2m6xw7n4pa
-//	.orderly-owner-k3j5vq2m6xw7n4pa
 //	pid 4711 on web1
 //	since 2026-11-20T08:15:30Z, program "/usr/bin/caddy"
 //
