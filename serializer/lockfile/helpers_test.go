@@ -67,6 +67,12 @@ func openWith(t testing.TB, path string, clock func() time.Time) node {
 // dir is the directory that the store works in.
 func (n node) dir() *directory { return n.store.current.Load() }
 
+// ownFile is the name of an engine's owner file.
+func (n node) ownFile() string {
+	defer n.deaf()()
+	return n.dir().own.Name
+}
+
 // deaf keeps an engine from noticing anything in its directory until the result is called.
 func (n node) deaf() (hear func()) {
 	d := n.dir()

@@ -170,7 +170,7 @@ func TestOwnerFileRemovedTooOften(t *testing.T) {
 	}
 	var refused error
 	for range 100 {
-		remove(t, filepath.Join(dir, one.dir().own.Name))
+		remove(t, filepath.Join(dir, one.ownFile()))
 		c := started(one, "b_")
 		if refused = c.End(t); refused == nil {
 			c.Turn.Leave()
@@ -197,7 +197,7 @@ func TestPlaceTaken(t *testing.T) {
 	t.Parallel()
 	dir, one, other := openTwo(t)
 	enter(t, one, "a_").Leave()
-	own, guard := filepath.Join(dir, one.dir().own.Name), filepath.Join(dir, name.Guard)
+	own, guard := filepath.Join(dir, one.ownFile()), filepath.Join(dir, name.Guard)
 	must(t, os.Rename(own, guard))
 	for _, e := range []node{one, other} {
 		err := started(e, "a_").End(t)
@@ -207,7 +207,7 @@ func TestPlaceTaken(t *testing.T) {
 	}
 	remove(t, guard)
 	testlease.EnterSoon(t, one.Engine)
-	own = filepath.Join(dir, one.dir().own.Name)
+	own = filepath.Join(dir, one.ownFile())
 	must(t, errors.Join(os.RemoveAll(own), os.Mkdir(own, 0o700)))
 	enter(t, one, "a_").Leave()
 }
@@ -295,7 +295,7 @@ func flipBit(at int64) func(owner, ticket string) error {
 func ownerOf(t testing.TB, dir string, e node) string {
 	t.Helper()
 	for _, file := range filesWith(t, dir, name.Owners) {
-		if file != e.dir().own.Name {
+		if file != e.ownFile() {
 			return filepath.Join(dir, file)
 		}
 	}
