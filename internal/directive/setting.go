@@ -191,15 +191,10 @@ func MethodsSetting[T any](name string, field func(T) *[]string, usual ...string
 	}
 }
 
-// normalMethods returns the methods, which are separated by spaces or commas, in upper case and each once.
-func normalMethods(texts []string) (normal []string) {
+// normalMethods returns the methods, which are separated by spaces or commas, in upper case.
+func normalMethods(texts []string) []string {
 	text := strings.ReplaceAll(strings.Join(texts, " "), ",", " ")
-	for _, method := range strings.Fields(strings.ToUpper(text)) {
-		if !slices.Contains(normal, method) {
-			normal = append(normal, method)
-		}
-	}
-	return normal
+	return strings.Fields(strings.ToUpper(text))
 }
 
 // SizeSetting is a number of bytes from least to most. want says these.
