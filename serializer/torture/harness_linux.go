@@ -205,19 +205,13 @@ func (h *harness) finish() {
 			return
 		}
 	}
-	killed := false
-	h.tell(func(o *oracle) { killed = len(o.deaths) > 0 })
 	for _, path := range h.files("*") {
-		if !mayStay(filepath.Base(path), killed) {
+		// A process that lists the directory removes the draft of a process that was killed, but
+		// only after minutes.
+		if file := filepath.Base(path); file != guardName && !strings.HasPrefix(file, drafts) {
 			h.problem("file left behind: %q", path)
 		}
 	}
-}
-
-// mayStay reports whether a file may be there when all processes have ended. A process that lists
-// the directory removes the draft of a process that was killed, but only after minutes.
-func mayStay(file string, killed bool) bool {
-	return file == guardName || killed && strings.HasPrefix(file, drafts)
 }
 
 // slot is a place for a process. The fault that acts on the process holds its lock.

@@ -37,21 +37,3 @@ func TestOracle(t *testing.T) {
 		})
 	}
 }
-
-// Bug: a run was broken if a process was killed while it made an owner file.
-func TestFilesThatMayStay(t *testing.T) {
-	for _, test := range []struct {
-		file         string
-		killed, want bool
-	}{
-		{".orderly-guard", false, true},
-		{".orderly-new-cnjdvz3tuhmcnu3x", true, true},
-		{".orderly-new-cnjdvz3tuhmcnu3x", false, false},
-		{".orderly-owner-cnjdvz3tuhmcnu3x", true, false},
-		{"a_0000160969386537851500200036794192.168.0.1", true, false},
-	} {
-		if mayStay(test.file, test.killed) != test.want {
-			t.Errorf("%+v", test)
-		}
-	}
-}
