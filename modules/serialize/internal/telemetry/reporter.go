@@ -65,14 +65,6 @@ func (r *Reporter) Waited(q *Request, err error) {
 	q.endSpan(err)
 }
 
-// Absent reports that a browser has not come back. came is when its turn came, or zero.
-func (r *Reporter) Absent(came time.Time) {
-	r.Count(string(serializer.ReasonGone))
-	if !came.IsZero() {
-		r.Hold.add(time.Since(came))
-	}
-}
-
 // Entered reports that a request is inside. It has been since its wait ended.
 func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
@@ -89,7 +81,7 @@ func (r *Reporter) Ended(q *Request, brief bool) {
 	r.Inside.Add(-1)
 	r.holdTimes.Observe(held.Seconds())
 	if !brief {
-		r.Hold.add(held + q.Late)
+		r.Hold.add(held)
 	}
 }
 

@@ -23,7 +23,6 @@ type Request struct {
 	Slot        string // that it has, here or in a queue around, or ""
 	Position    int    // how many were ahead on arrival
 	Waited      time.Duration
-	Late        time.Duration     // from when its turn came until a browser took it
 	Reason      serializer.Reason // of its refusal, or ""
 	PausedUntil *time.Time        // the end of the pause in which it was refused, or nil
 	Opens       time.Time         // when the queue opens, if it was refused because it comes before; else zero

@@ -197,8 +197,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		t.absences().end(t.absent())
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.line.Report.Waited(&t.about, nil)
-		t.about.Late = t.about.Since.Sub(t.came)
-		n.About.Waited, n.About.Since, n.About.Late = t.about.Waited, t.about.Since, t.about.Late
+		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 		if n.Line.Visits == nil || !t.proven.Load() {
 			t.err = errNone // for other tabs
 			t.forgetLocked()
@@ -356,7 +355,7 @@ func (t *Ticket) endLocked(why error) {
 
 func (t *Ticket) reportEndLocked(why error) {
 	if errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.line.Report.Absent(t.came)
+		t.line.Report.Count(string(serializer.ReasonGone))
 		if t.state == offered && t.proven.Load() {
 			t.absences().add(t.absent(), time.Since(t.came).Seconds()/t.allowed.Seconds())
 		}
