@@ -131,7 +131,7 @@ func TestAdminRefusesNonsense(t *testing.T) {
 		{"DELETE", "QUEUE/1", 404, ""},
 		{"DELETE", "QUEUE/x", 400, ""},
 		{"DELETE", "QUEUE/", 404, ""},
-		{"DELETE", "QUEUE/" + token + "?careful", 409, ""},
+		{"DELETE", "QUEUE/" + token + "?careful", 400, "has only the parameters"},
 		{"GET", "QUEUE/pause", 405, "not allowed"},
 		{"DELETE", "QUEUE/resume", 400, "expected the number"},
 		{"POST", "QUEUE/pause?for=soon", 400, "expected a duration"},

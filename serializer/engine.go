@@ -137,21 +137,11 @@ func (e *Engine) Holds(queue string) (ages []time.Duration) {
 // ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
 // queue has no such ticket. If ctx is done before, the owner still obeys when it can.
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
-	return e.evict(ctx, queue, token, false)
-}
-
-// EvictWaiter is Evict for a waiter. The error is [ErrInside] if the ticket is inside. One
-// of another process may still enter before its owner learns of the eviction.
-func (e *Engine) EvictWaiter(ctx context.Context, queue string, token uint64) error {
-	return e.evict(ctx, queue, token, true)
-}
-
-func (e *Engine) evict(ctx context.Context, queue string, token uint64, waiter bool) error {
 	err := e.using(ctx, func(ctx context.Context) error {
 		if err := e.store.Sync(ctx); err != nil {
 			return err
 		}
-		t, err := e.evictLocal(queue, token, waiter)
+		t, err := e.evictLocal(queue, token)
 		if err != nil || t == nil {
 			return err
 		}
@@ -164,7 +154,7 @@ func (e *Engine) evict(ctx context.Context, queue string, token uint64, waiter b
 }
 
 // evictLocal evicts a ticket if it is local. Otherwise, it returns the ticket.
-func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ticket, err error) {
+func (e *Engine) evictLocal(queue string, token uint64) (remote *Ticket, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	t := e.queues[queue].find(token)
@@ -173,8 +163,6 @@ func (e *Engine) evictLocal(queue string, token uint64, waiter bool) (remote *Ti
 		return nil, ErrNoTicket
 	case t.Local() && t.wantsSlotLocked():
 		e.refuseLocked(t, ErrEvicted)
-	case waiter && t.admitted:
-		return nil, ErrInside
 	case !t.Local():
 		return t, nil
 	case t.state == inside:

@@ -82,9 +82,6 @@ func TestEvict(t *testing.T) {
 		b, none := revoked(arrival())
 		waiting := join(t, e, b)
 		token := tokenOf(t, e, 1)
-		if err := e.EvictWaiter(t.Context(), "a_", holder.Token()); !errors.Is(err, serializer.ErrInside) {
-			t.Errorf("evicting a holder as a waiter: %v", err)
-		}
 		for _, c := range []struct {
 			queue string
 			token uint64

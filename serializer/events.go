@@ -58,7 +58,7 @@ func (e events) Removed(t *Ticket) {
 
 // Evict implements [Events].
 func (e events) Evict(queue string, number uint64) bool {
-	remote, err := e.evictLocal(queue, number, false)
+	remote, err := e.evictLocal(queue, number)
 	return err == nil && remote == nil
 }
 

@@ -7,8 +7,8 @@ import (
 
 // The causes of a refusal. [Refused.Err] wraps one of these, or the cause of the
 // context that ended the wait. ErrQueueName is no refusal: it is the error of a name that no
-// queue can have. ErrLeft is the cause of [Turn.Context] after a turn. ErrNoTicket and
-// ErrInside are errors of evictions only, and ErrNotNow is one of [Store.Append].
+// queue can have. ErrLeft is the cause of [Turn.Context] after a turn. ErrNoTicket is
+// the error of an eviction, and ErrNotNow one of [Store.Append].
 var (
 	ErrTimeout    = errors.New("waited too long in the queue")
 	ErrFull       = errors.New("too many are waiting in the queue")
@@ -20,7 +20,6 @@ var (
 	ErrQueueName  = errors.New("no queue can have this name")
 	ErrLeft       = errors.New("the turn has been left")
 	ErrNoTicket   = errors.New("no such ticket")
-	ErrInside     = errors.New("the ticket is inside")
 	ErrNotNow     = errors.New("no tickets are issued at the moment")
 )
 

@@ -29,7 +29,7 @@ type action struct {
 }
 
 var actions = map[string]action{
-	"evict":  {[]string{"token", "careful"}, evict},
+	"evict":  {[]string{"token"}, evict},
 	"pause":  {[]string{"for", "until"}, pause},
 	"resume": {nil, resume},
 }
@@ -113,19 +113,12 @@ func evict(ctx context.Context, queue string, query url.Values) (answer any, err
 	if err != nil {
 		return nil, err
 	}
-	evict, left := q.engine.Evict, ""
-	if query.Has("careful") {
-		evict = q.engine.EvictWaiter
-	}
-	if err = evict(ctx, q.Prefix, number); err == nil {
+	left := ""
+	if err = q.engine.Evict(ctx, q.Prefix, number); err == nil {
 		left = awaitEviction(ctx, q, t)
 	}
 	result := "evicted; its request is refused"
 	switch {
-	case errors.Is(err, serializer.ErrInside):
-		row := queueview.Rows(time.Now(), []serializer.TicketState{*t})[0]
-		return nil, adminError(http.StatusConflict, fmt.Errorf("ticket %s is %s: %s; an eviction ends a visit, cancels a request in the middle of its work, and removes the file of another program, which works on",
-			t.Token, row.StateText(), queueview.Known(row.About, row.From, row.TXID, row.Owner)))
 	case left == serializer.StateWaiting, errors.Is(err, context.DeadlineExceeded):
 		return nil, adminError(http.StatusGatewayTimeout, fmt.Errorf("the process of ticket %s, %s, does not answer; "+
 			"it may be stopped: it evicts the ticket once it continues, and its end frees all its tickets", t.Token, t.Owner))

@@ -3,7 +3,6 @@ package serialize
 import (
 	"context"
 	"errors"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 type requester struct{}
@@ -70,7 +68,6 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 		says         string
 	}{
 		{"GET", "/test%3Aspace%2Fa_", 200, `"/report"`},
-		{"DELETE", "/a_/" + token + "?careful", 409, ": GET /report"},
 		{"DELETE", "/test%3Aspace%2Fa_/" + token, 200, "only when its handlers return"},
 	} {
 		if status, text := ask(t, c.method, c.path); status != c.status || !strings.Contains(text, c.says) {
@@ -79,36 +76,6 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	}
 	if err := <-revoked; !errors.Is(err, serializer.ErrEvicted) {
 		t.Errorf("revoked with %v", err)
-	}
-}
-
-// turning is a store on which something happens while it is synchronized.
-type turning struct {
-	*memory.Store
-	meanwhile func()
-}
-
-func (s *turning) Sync(context.Context) error { s.meanwhile(); return nil }
-
-// Bug: a careful eviction evicted a ticket that was listed as waiting, although it had
-// entered since.
-func TestCarefulEvictionOfOneThatEnters(t *testing.T) {
-	store := &turning{inMemory("test:turning"), func() {}}
-	e := share(t, "test:turning", store)
-	holder := entered(t, &engines.Ref{Shared: e}, "a_")
-	turns, revoked := make(chan serializer.Turn, 1), make(chan error, 1)
-	e.Join(serializer.Arrival{Queue: "a_", Revoke: func(cause error) { revoked <- cause }}, func(turn serializer.Turn, _ error) { turns <- turn })
-	states, _ := e.Queues(t.Context())
-	calls := 0
-	store.meanwhile = func() {
-		if calls++; calls == 2 { // it was listed by the first
-			holder.Leave()
-		}
-	}
-	status, text := ask(t, "DELETE", "/a_/"+states[0].Tickets[1].Token+"?careful")
-	(<-turns).Leave()
-	if status != http.StatusConflict || len(revoked) > 0 {
-		t.Errorf("%d %s", status, text)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 const (
@@ -31,7 +32,7 @@ const (
 )
 
 // exitCodes are those for the errors of the admin API.
-var exitCodes = map[int]int{http.StatusNotFound: exitNone, http.StatusConflict: exitInside, http.StatusGatewayTimeout: exitNoAnswer}
+var exitCodes = map[int]int{http.StatusNotFound: exitNone, http.StatusGatewayTimeout: exitNoAnswer}
 
 // failure is an error with an exit code.
 type failure struct {
@@ -161,18 +162,16 @@ func list(r *run, _ []string) error {
 }
 
 func evict(r *run, args []string) error {
-	var evicted queueview.Eviction
-	token, care := url.PathEscape(args[0]), "?careful"
-	if r.force {
-		care = ""
-	}
-	err := r.act(http.MethodDelete, token+care, &evicted)
-	if exitCode(err) == exitInside {
-		if !r.confirmed(err) {
-			return fmt.Errorf("%w; it was left alone (--force evicts it without asking)", err)
+	queues, _ := r.queues() // what cannot be listed cannot be evicted either
+	for _, q := range queues {
+		for _, t := range queueview.Rows(time.Now(), q.Tickets) {
+			if t.Token == args[0] && t.State == serializer.StateInside && !r.force && !r.confirmed(t) {
+				return &failure{fmt.Errorf("ticket %s is inside, and was left alone (--force evicts it without asking)", t.Token), exitInside}
+			}
 		}
-		err = r.act(http.MethodDelete, token, &evicted)
 	}
+	var evicted queueview.Eviction
+	err := r.act(http.MethodDelete, url.PathEscape(args[0]), &evicted)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return &failure{fmt.Errorf("%w; it may evict the ticket once it continues", err), exitNoAnswer}
 	}
@@ -184,8 +183,10 @@ func evict(r *run, args []string) error {
 
 // confirmed asks whether a ticket that is inside is to be evicted. If nobody answers, it
 // is not.
-func (r *run) confirmed(why error) bool {
-	fmt.Fprintf(r.ErrOrStderr(), "%v.\nEvict it? [y/N] ", why)
+func (r *run) confirmed(t queueview.Row) bool {
+	text := fmt.Sprintf("ticket %s is %s: %s", t.Token, t.StateText(), queueview.Known(t.About, t.From, t.TXID, t.Owner))
+	fmt.Fprintf(r.ErrOrStderr(), "%s. An eviction ends a visit, cancels a request in the middle of its work, "+
+		"and removes the file of another program, which works on.\nEvict it? [y/N] ", command.Printable(text))
 	answer, _ := bufio.NewReader(r.InOrStdin()).ReadString('\n')
 	return slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer)))
 }
