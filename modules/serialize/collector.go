@@ -56,7 +56,7 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Prefix)
 		}
 		for name, outcome := range s.Outcomes() {
-			to <- prometheus.MustNewConstMetricWithCreatedTimestamp(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Created, s.Prefix, name)
+			to <- prometheus.MustNewConstMetric(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Prefix, name)
 		}
 		gauge(metricWaiting, float64(s.Waiting.Load()))
 		gauge(metricInside, float64(s.Inside.Load()))

@@ -38,15 +38,14 @@ type Queue struct {
 type troubleLevel int
 
 const (
-	pastTrouble troubleLevel = iota + 1 // requests were refused in the last ten minutes
-	pausedQueue                         // somebody wants it so
+	pausedQueue troubleLevel = iota + 1 // somebody wants it so
 	someTrouble                         // requests are refused, or no more may wait
 	badTrouble                          // the queue is stuck, cannot be read, or its storage fails
 )
 
 const (
-	stuckAfter = time.Minute // a hold, while others wait for it
-	recent     = 10 * time.Minute
+	stuckAfter = time.Minute     // a hold, while others wait for it
+	recent     = 5 * time.Minute // for refusals
 )
 
 // diagnose finds the queue's trouble.
@@ -98,11 +97,7 @@ func (q *Queue) diagnoseRefusals(now time.Time) {
 		if serializer.Reason(reason).IsFailure() {
 			q.note(badTrouble, "failing", "The storage fails; the log says why.")
 		}
-		level, badge := pastTrouble, ""
-		if ago < time.Minute {
-			level, badge = someTrouble, "refusing"
-		}
-		q.note(level, badge, fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueview.Age(ago), outcome.Count))
+		q.note(someTrouble, "refusing", fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueview.Age(ago), outcome.Count))
 	}
 }
 
@@ -123,13 +118,7 @@ func (q *Queue) ID() string { return "q" + url.PathEscape(q.Path+"/"+q.Prefix) }
 
 // Class is the class of the queue's row.
 func (q *Queue) Class() string {
-	switch {
-	case q.level >= badTrouble:
-		return "is-bad"
-	case q.level >= pausedQueue:
-		return "is-warn"
-	}
-	return ""
+	return map[troubleLevel]string{badTrouble: "is-bad", someTrouble: "is-warn", pausedQueue: "is-warn"}[q.level]
 }
 
 // Headline is who is inside, or else what is wrong, in one line.

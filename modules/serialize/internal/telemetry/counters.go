@@ -56,7 +56,6 @@ func histogram(name, help string) *prometheus.HistogramVec {
 // counted here and nowhere else. The collector of the handlers makes metrics of most counts.
 type Counters struct {
 	Prefix          string
-	Created         time.Time
 	Waiting, Inside atomic.Int64
 	Hold            Estimate
 
@@ -68,7 +67,7 @@ type Counters struct {
 // NewCounters returns the counters of a prefix, which is the label of its metrics.
 func NewCounters(prefix string) *Counters {
 	s := &Counters{
-		Prefix: prefix, Created: time.Now(), outcomes: make(map[string]*outcome),
+		Prefix: prefix, outcomes: make(map[string]*outcome),
 		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
 	}
 	for _, name := range Outcomes {
