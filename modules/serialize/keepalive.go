@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -60,10 +59,10 @@ func (k *KeepAlive) check() error {
 }
 
 // streams reports whether a request whose turn does not come soon gets an event stream. One
-// that gets the waiting page does not, and neither does one that opens a WebSocket.
+// that gets the waiting page does not, and neither does one that asks for another protocol.
 func (s *Handler) streams(r *http.Request) bool {
 	if s.KeepAlive == nil || r.Method == http.MethodHead || r.Method == http.MethodConnect || !r.ProtoAtLeast(1, 1) ||
-		strings.EqualFold(r.Header.Get("Upgrade"), "websocket") || s.line.Serves(r) {
+		r.Header.Get("Upgrade") != "" || s.line.Serves(r) {
 		return false
 	}
 	if waitingpage.Accepts(r.Header, eventstream.MediaType) {

@@ -4,12 +4,10 @@
 package eventstream
 
 import (
-	"bufio"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -134,14 +132,6 @@ func (s *Stream) FlushError() error {
 	return http.NewResponseController(s.w).Flush()
 }
 
-// Hijack implements [http.Hijacker].
-func (s *Stream) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	if s.Begun() {
-		return nil, nil, fmt.Errorf("taking over a connection on which an event stream has begun: %w", http.ErrNotSupported)
-	}
-	return http.NewResponseController(s.w).Hijack()
-}
-
 // Unwrap is what [http.ResponseController] looks for.
 func (s *Stream) Unwrap() http.ResponseWriter { return s.w }
 
@@ -200,7 +190,4 @@ func (s *Stream) retry() time.Duration {
 }
 
 // Interface guards
-var (
-	_ http.ResponseWriter = (*Stream)(nil)
-	_ http.Hijacker       = (*Stream)(nil)
-)
+var _ http.ResponseWriter = (*Stream)(nil)
