@@ -29,13 +29,9 @@ func (q *Request) endSpan(err error) {
 	q.span.SetAttributes(
 		attribute.String("serialize.queue", q.Queue),
 		attribute.Float64("serialize.wait_ms", float64(waitMS(q.Waited))),
+		attribute.String("serialize.slot", q.Slot),
+		attribute.String("serialize.txid", q.Request().TXID),
 	)
-	if q.ID != nil {
-		q.span.SetAttributes(attribute.String("serialize.txid", q.ID.TXID()))
-	}
-	if q.Slot != "" {
-		q.span.SetAttributes(attribute.String("serialize.slot", q.Slot))
-	}
 	if err == nil {
 		q.span.SetAttributes(attribute.Int("serialize.position", q.Position), attribute.String("serialize.token", q.token()))
 	} else {
