@@ -62,9 +62,6 @@ func TestSlots(t *testing.T) {
 	}
 	c.OpenAll()
 	c.wantServed(second, third)
-	if e := c.awaitEntryOf("entered"); e.Text("slot") == "" {
-		t.Errorf("the log says %v", e)
-	}
 	if text := c.Ask("/metrics") + c.Ask("/serialize/queues") + c.Log.String(); strings.Contains(text, "%=") {
 		t.Errorf("a slot's queue is in\n%s", text)
 	}

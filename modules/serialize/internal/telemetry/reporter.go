@@ -69,7 +69,7 @@ func (r *Reporter) Waited(q *Request, err error) {
 func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
 	if c := r.Logger.Check(zap.DebugLevel, "entered"); c != nil {
-		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.slot(), q.txid(),
+		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
 			zap.Int("position", q.Position), zap.Duration("wait", q.Waited))
 	}
 }

@@ -47,14 +47,6 @@ func (q *Request) token() string {
 	return strconv.FormatUint(q.Token, 10)
 }
 
-// slot is the field of a log entry, if the queue has slots.
-func (q *Request) slot() zap.Field {
-	if q.Slot == "" {
-		return zap.Skip()
-	}
-	return zap.String("slot", q.Slot)
-}
-
 // txid names the request in a log entry. It makes the txid, so only an entry that is
 // written may have it.
 func (q *Request) txid() zap.Field {

@@ -24,16 +24,10 @@ import (
 // round. A ticket that no list has yet is the exception.
 type Opening struct {
 	mu     sync.Mutex
-	line   *Line            // that counts, or nil while no configuration has the prefix
-	opened time.Time        // the last moment at which it has opened
-	lists  map[string]*list // of those who are registered, by queue
-	timer  *time.Timer      // nil while nobody is registered
-}
-
-// list is of the browsers that wait for the draw of one queue.
-type list struct {
-	tickets map[*Ticket]*lot
-	chances map[chance]int // how many have each
+	line   *Line                       // that counts, or nil while no configuration has the prefix
+	opened time.Time                   // the last moment at which it has opened
+	lists  map[string]map[*Ticket]*lot // of those who are registered, by queue
+	timer  *time.Timer                 // nil while nobody is registered
 }
 
 // chance is the hash of whose chance a browser has.
@@ -59,7 +53,7 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	}
 	found, ok := b.openings.Load(openingKey{line.Space, prefix})
 	if !ok {
-		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]*list)})
+		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*lot)})
 	}
 	o := found.(*Opening)
 	o.mu.Lock()
@@ -94,7 +88,7 @@ func (b *Book) Registered(prefix string) (count int) {
 		o := found.(*Opening)
 		o.mu.Lock()
 		for _, list := range o.lists {
-			count += len(list.tickets)
+			count += len(list)
 		}
 		o.mu.Unlock()
 	}
@@ -122,7 +116,7 @@ func (o *Opening) closedLocked() bool {
 	}
 	o.opened = o.line.Opens
 	for queue, list := range o.lists {
-		o.line.draw(queue, list.tickets)
+		o.line.draw(queue, list)
 	}
 	clear(o.lists)
 	return false
@@ -138,48 +132,18 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	if !o.closedLocked() {
 		return false, nil
 	}
-	c, all := n.lotOf(t), o.lists[n.Queue]
-	if all == nil {
-		all = &list{make(map[*Ticket]*lot), make(map[chance]int)}
-	}
 	_, waiting := t.engine.Count(n.Queue)
-	if waiting += len(all.tickets); n.MaxWaiting > 0 && waiting >= n.MaxWaiting && !all.makeRoom(c.chance) {
+	if waiting += len(o.lists[n.Queue]); n.MaxWaiting > 0 && waiting >= n.MaxWaiting {
 		return false, &serializer.Refused{Reason: serializer.ReasonFull, Queue: n.Queue, Position: waiting, Err: serializer.ErrFull}
 	}
-	all.tickets[t] = c
-	all.chances[c.chance]++
-	o.lists[n.Queue] = all
+	if o.lists[n.Queue] == nil {
+		o.lists[n.Queue] = make(map[*Ticket]*lot)
+	}
+	o.lists[n.Queue][t] = n.lotOf(t)
 	if o.timer == nil {
 		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
 	}
 	return true, nil
-}
-
-// makeRoom takes one that shares its chance out of a full list, for a browser with a chance that
-// nobody has. Otherwise, one client with many cookies would keep all others out.
-func (l *list) makeRoom(newcomer chance) bool {
-	if l.chances[newcomer] > 0 || len(l.chances) == len(l.tickets) {
-		return false
-	}
-	for t, c := range l.tickets {
-		if l.chances[c.chance] > 1 {
-			t.leaveList()
-			l.remove(t)
-			break
-		}
-	}
-	return true
-}
-
-func (l *list) remove(t *Ticket) {
-	c := l.tickets[t]
-	if c == nil {
-		return
-	}
-	delete(l.tickets, t)
-	if l.chances[c.chance]--; l.chances[c.chance] == 0 {
-		delete(l.chances, c.chance)
-	}
 }
 
 // lotOf is the lot of the ticket of a navigation. It has been counted already, so it does not find
@@ -221,11 +185,8 @@ func (o *Opening) forget(t *Ticket) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	all := o.lists[t.about.Queue]
-	if all == nil {
-		return
-	}
-	if all.remove(t); len(all.tickets) == 0 {
+	list := o.lists[t.about.Queue]
+	if delete(list, t); len(list) == 0 {
 		delete(o.lists, t.about.Queue)
 	}
 }
@@ -290,12 +251,4 @@ func (t *Ticket) drawn(rule serializer.Rule, c *lot) {
 	}
 	t.joinLocked(context.Background(), c.Arrival)
 	t.scheduleLocked()
-}
-
-func (t *Ticket) leaveList() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.state == registered {
-		t.endLocked(errAway)
-	}
 }
