@@ -262,6 +262,14 @@ func (s *Handler) engineRules() (rule, shared serializer.Rule) {
 	return serializer.Rule{Limit: 1}, shared
 }
 
+// ruleOf is the engine's rule for requests of a method.
+func (s *Handler) ruleOf(method string) serializer.Rule {
+	if slices.Contains(s.SharedMethods, method) {
+		return s.shared
+	}
+	return s.rule
+}
+
 // Cleanup releases the engine. Requests of this configuration keep it open until they are
 // done, unless the process ends.
 func (s *Handler) Cleanup() error {

@@ -135,11 +135,8 @@ func isAmbiguous(path string) bool {
 // newPassage describes the passage of a request that arrives.
 func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages) *passage {
 	s.first.Do(func() { s.warnOfRoot(vars) })
-	p := &passage{handler: s, rule: s.rule, earlier: all.latest, all: all}
+	p := &passage{handler: s, rule: s.ruleOf(r.Method), earlier: all.latest, all: all}
 	p.about.Queue, p.about.ID = s.prefix.Queue(r), requestid.Of(vars)
-	if slices.Contains(s.SharedMethods, r.Method) {
-		p.rule = s.shared
-	}
 	original := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
 	p.about.Described = serializer.Request{Method: original.Method, Host: r.Host, Path: original.URL.Path}
 	p.about.Described.ClientIP, _ = vars[caddyhttp.ClientIPVarKey].(string)
@@ -284,9 +281,10 @@ func (p *passage) arrive(r *http.Request) (serializer.Turn, serializer.Wait, err
 	return p.engine.Arrive(p.arrival(r))
 }
 
-// arrival is what the request asks of its queue.
+// arrival is what the request asks of its queue. Its line may have ended since it came.
 func (p *passage) arrival(r *http.Request) serializer.Arrival {
 	s := p.handler
+	p.rule = s.successor().ruleOf(r.Method)
 	return serializer.Arrival{
 		Queue: p.about.Queue, Client: r.RemoteAddr, Rule: p.rule, MaxWaiting: s.QueueLength, DropOldest: s.WhenFull == dropOldest,
 		Timeout: s.timeoutOf(r), Slots: s.slots, Requester: p, Revoke: p.revoke,

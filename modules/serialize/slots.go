@@ -61,12 +61,8 @@ func (s *Handler) fillInSlots() error {
 // slotsNow are the slots that a request may get whose turn has come. It may have waited since
 // before a reload: then those of the new configuration count.
 func (s *Handler) slotsNow() []string {
-	if _, active := registered.handlers.Load(s); !active {
-		for _, other := range registered.handlersWhere(s.sharesQueue) {
-			if other.Slots != nil {
-				return other.Slots
-			}
-		}
+	if now := s.successor().Slots; now != nil {
+		return now
 	}
 	return s.Slots
 }

@@ -86,3 +86,21 @@ func (s *Handler) followers() []*Handler {
 		return other.ctx.Done() != s.ctx.Done() && s.sharesQueue(other) && !other.DryRun
 	})
 }
+
+// successor is the line that says who may be inside now: this one, or once a reload has ended it, the
+// strictest of those that have followed.
+func (s *Handler) successor() *Handler {
+	if _, active := registered.handlers.Load(s); active || s.DryRun {
+		return s
+	}
+	next := s
+	for i, other := range s.followers() {
+		if other.ruleText == s.ruleText {
+			return s
+		}
+		if i == 0 || other.Concurrency < next.Concurrency {
+			next = other
+		}
+	}
+	return next
+}

@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -62,13 +61,8 @@ func (v *Visit) text() string {
 // passConcurrency gives the tickets of a line that ends the concurrency of the line that follows
 // it. A visit may go on for long, and others wait for its place.
 func (s *Handler) passConcurrency() {
-	concurrency := 0
-	for _, other := range s.followers() {
-		if other.line.Visits != nil {
-			concurrency = min(cmp.Or(concurrency, other.Concurrency), other.Concurrency)
-		}
-	}
-	if s.line.Visits == nil || concurrency == 0 || concurrency == s.Concurrency {
+	concurrency := s.successor().Concurrency
+	if s.line.Visits == nil || concurrency == s.Concurrency {
 		return
 	}
 	mine := func(r serializer.Requester) bool { return prefixOf(r) == s.Prefix } // others may have a name that this prefix can make

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/cookiejar"
@@ -12,12 +13,14 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -155,6 +158,58 @@ func TestReloadChangesPlaces(t *testing.T) {
 	s.inside(2)
 	if inside, _ := s.current.Load().engine.Count("other" + t.Name()); inside != 1 {
 		t.Errorf("%d inside the queue of another line", inside)
+	}
+}
+
+// Bug: a request whose body came during the reload took its ticket by the old concurrency. All behind it
+// waited for the last visit to end.
+func TestReloadDuringAnUpload(t *testing.T) {
+	s := newShop(t, 1, time.Hour)
+	body, upload := io.Pipe()
+	var status atomic.Int64
+	go func() {
+		answer := httptest.NewRecorder()
+		s.ServeHTTP(answer, httptest.NewRequest("POST", "/", body))
+		status.Store(int64(answer.Code))
+	}()
+	_, _ = upload.Write([]byte("the first part"))
+	s.load(3)
+	visitor := s.newBrowser()
+	for range 2 {
+		visitor.enters(t.Context(), "/").want(s, "200")
+	}
+	_ = upload.Close()
+	wait.Until(t, "the upload is served beside the visit", func() bool { return status.Load() == http.StatusOK })
+}
+
+// A browser that waits during a reload which changes what a turn is starts anew. Bugs: by a narrower rule, it
+// took ticket after ticket; it entered without a slot; and its visit was not known when it had ended.
+func TestReloadChangesTurns(t *testing.T) {
+	for name, change := range map[string]func(*Handler){
+		"narrower": func(h *Handler) { h.Visit, h.Concurrency = nil, 2 },
+		"slots":    func(h *Handler) { h.Visit, h.Concurrency, h.Slots = nil, 0, []string{"a", "b", "c"} },
+		"visits":   func(*Handler) {},
+	} {
+		s, queue := newShop(t, 3, time.Hour), t.Name()+name
+		s.hold, s.change = time.Hour, func(h *Handler) { h.Prefix, h.Visit = queue, nil }
+		s.load(3)
+		engine := func() *engines.Ref { return s.current.Load().engine }
+		if err := engine().Pause(t.Context(), queue, serializer.Forever); err != nil {
+			t.Fatal(err)
+		}
+		b := s.newBrowser()
+		b.opens(t.Context(), "/").want(s, "page")
+		tickets := func() []serializer.TicketState { return engine().Known(func(string) bool { return true })[0].Tickets }
+		before := tickets()[0].Token
+		s.change = func(h *Handler) { h.Prefix = queue; change(h) }
+		s.load(3)
+		for range 3 {
+			b.opens(t.Context(), "/").want(s, "page")
+		}
+		wait.Until(t, name+": it has left its old place", func() bool { return len(tickets()) == 1 })
+		if tickets()[0].Token == before {
+			t.Errorf("%s: it waits with the ticket from before", name)
+		}
 	}
 }
 

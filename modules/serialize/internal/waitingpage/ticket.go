@@ -184,7 +184,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state > registered && n.Line.Visits == nil && !t.rule.AsStrictAs(n.Rule) { // others may be inside where the request has to be alone
+	if t.state > registered && !t.suitsLocked(n) {
+		t.giveUpLocked()
 		return nil, errNone
 	}
 	t.arriveLocked()
@@ -215,6 +216,26 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 		return t.turn, nil
 	}
 	return nil, t.learnLocked(n)
+}
+
+// suitsLocked reports whether a request could use the turn. After a reload, the turn may lack a slot, or not
+// be a visit. By another rule, others may be inside where the request has to be alone; that of visits
+// changes with the reload.
+func (t *Ticket) suitsLocked(n *Navigation) bool {
+	visits := n.Line.Visits != nil
+	return visits == (t.line.Visits != nil) && n.Line.Slots == t.line.Slots && (visits || t.rule.AsStrictAs(n.Rule))
+}
+
+// giveUpLocked ends a ticket whose browser needs another one.
+func (t *Ticket) giveUpLocked() {
+	switch t.book.remove(t); t.state {
+	case waiting:
+		t.wait.GiveUp(errNone)
+	case offered:
+		t.endLocked(errNone)
+	case visiting:
+		t.closeLocked()
+	}
 }
 
 // learnLocked is what a request learns of a ticket that is over. The browser shows only the
