@@ -1,9 +1,7 @@
 package serialize
 
 import (
-	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,13 +48,9 @@ func (s *Handler) timeoutOf(r *http.Request) time.Duration {
 // neither, or out of range.
 func readDuration(text string) time.Duration {
 	text = strings.TrimSpace(text)
-	seconds, err := strconv.ParseFloat(text, 64)
+	asked, err := caddy.ParseDuration(text)
 	if err != nil {
-		asked, _ := caddy.ParseDuration(text)
-		return asked
+		asked, _ = caddy.ParseDuration(text + "s")
 	}
-	if nanoseconds := seconds * float64(time.Second); nanoseconds > 0 && nanoseconds < math.MaxInt64 {
-		return time.Duration(nanoseconds)
-	}
-	return 0
+	return asked
 }
