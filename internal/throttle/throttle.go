@@ -4,65 +4,50 @@ package throttle
 import (
 	"cmp"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 )
 
-// Throttle allows one log entry in each interval for each key. Events in between share the
-// next entry. It is safe for concurrent use, and the zero value is ready to use.
+// Throttle allows one log entry in each interval for each key. The next entry stands for the events in
+// between, too. It is safe for concurrent use, and the zero value is ready to use.
 type Throttle[K comparable] struct {
 	// Interval is the time between two log entries of the same key. Default: a second.
 	Interval time.Duration
 
 	mu   sync.Mutex
-	keys map[K]*pending // of which an entry was written less than an interval ago
+	keys map[K]recent
 }
 
-// pending are the events since then.
-type pending struct {
+// recent are the events since an entry.
+type recent struct {
+	next  time.Time // when there may be another entry
 	count int
-	write func(count int) // of the last one
 }
 
-// Do writes an entry for an event, now or when the interval of its key is over. The count is
-// the number of events that the entry stands for. Of several that share an entry, the last
-// one writes it. Its values should be what they were at the event.
-func (t *Throttle[K]) Do(key K, write func(count int)) { t.add(key, 1, write) }
+// kept is how long events are remembered that no entry stands for.
+const kept = time.Hour
 
-func (t *Throttle[K]) add(key K, count int, write func(count int)) {
-	t.mu.Lock()
-	if p := t.keys[key]; p != nil {
-		p.count, p.write = p.count+count, write
-		t.mu.Unlock()
-		return
+// Do writes an entry for an event, unless the interval of its key is not over. The count is
+// the number of events that the entry stands for.
+func (t *Throttle[K]) Do(key K, write func(count int)) {
+	if count := t.add(key, time.Now()); count > 0 {
+		write(count)
 	}
+}
+
+// add counts an event. It returns how many events an entry stands for now, or 0 if it is too early for one.
+func (t *Throttle[K]) add(key K, now time.Time) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r := t.keys[key]
+	if r.count++; now.Before(r.next) {
+		t.keys[key] = r
+		return 0
+	}
+	maps.DeleteFunc(t.keys, func(_ K, old recent) bool { return now.Sub(old.next) > kept })
 	if t.keys == nil {
-		t.keys = make(map[K]*pending)
+		t.keys = make(map[K]recent)
 	}
-	t.keys[key] = new(pending)
-	t.mu.Unlock()
-	time.AfterFunc(cmp.Or(t.Interval, time.Second), func() { t.end(key) })
-	write(count)
-}
-
-// end ends the interval of a key. What has happened meanwhile begins another one.
-func (t *Throttle[K]) end(key K) {
-	t.mu.Lock()
-	p := t.keys[key]
-	delete(t.keys, key)
-	t.mu.Unlock()
-	if p != nil && p.count > 0 {
-		t.add(key, p.count, p.write)
-	}
-}
-
-// Flush writes all that has happened up to now. Intervals that begin then may be shorter.
-func (t *Throttle[K]) Flush() {
-	t.mu.Lock()
-	keys := slices.Collect(maps.Keys(t.keys))
-	t.mu.Unlock()
-	for _, key := range keys {
-		t.end(key)
-	}
+	t.keys[key] = recent{next: now.Add(cmp.Or(t.Interval, time.Second))}
+	return r.count
 }

@@ -151,7 +151,6 @@ func (h *Handler) openEngine(ctx caddy.Context) error {
 func (h *Handler) Cleanup() error {
 	if h.engine != nil {
 		h.engine.End(func() {})
-		h.throttle.Flush()
 	}
 	return nil
 }

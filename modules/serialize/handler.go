@@ -285,9 +285,6 @@ func (s *Handler) Cleanup() error {
 	if !used {
 		registered.forgetPrefix(s.Prefix)
 	}
-	if s.report != nil {
-		s.report.Flush()
-	}
 	return nil
 }
 

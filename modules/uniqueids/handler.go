@@ -109,7 +109,6 @@ func (u *Handler) Provision(ctx caddy.Context) error {
 
 // Cleanup releases the generators.
 func (u *Handler) Cleanup() error {
-	u.dropped.Flush()
 	if u.storageKey == "" {
 		return nil
 	}
