@@ -148,11 +148,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 			continue
 		}
 		id, kind := idOf(cookie)
-		t := b.ticketOf(id)
-		if t != nil && (t.line.Space != space || t.about.Queue != queue) {
-			t = nil
-		}
-		if t != nil {
+		if t := b.ticketOf(id); t != nil && t.line.Space == space && t.about.Queue == queue {
 			t.proven.Store(true)
 			if visited, _, _ := t.Visited(); k.ticket == nil || visited > 0 {
 				k.ticket = t
@@ -181,10 +177,8 @@ func (b *Book) endCookies(w http.ResponseWriter, r *http.Request) {
 // idOf is the id in a cookie of ours, and newcomer or visitor where turns are visits.
 func idOf(cookie *http.Cookie) (id, kind string) {
 	id, _, _ = strings.Cut(cookie.Value, ".")
-	for _, kind := range [...]string{newcomer, visitor} {
-		if id, found := strings.CutPrefix(id, kind); found {
-			return id, kind
-		}
+	if strings.HasPrefix(id, newcomer) || strings.HasPrefix(id, visitor) {
+		return id[1:], id[:1]
 	}
 	return id, ""
 }

@@ -141,7 +141,7 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	}
 	o.lists[n.Queue][t] = n.lotOf(t)
 	if o.timer == nil {
-		o.timer = time.AfterFunc(o.nextLookLocked(), o.look)
+		o.timer = time.AfterFunc(openingCheck, o.look)
 	}
 	return true, nil
 }
@@ -160,7 +160,7 @@ func (n *Navigation) lotOf(t *Ticket) *lot {
 	return c
 }
 
-// look opens the queues if their moment has come, and looks again soon if it has not.
+// look opens the queues if their moment has come and nobody has asked, and looks again soon if it has not.
 func (o *Opening) look() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,14 +168,7 @@ func (o *Opening) look() {
 		o.timer = nil
 		return
 	}
-	o.timer.Reset(o.nextLookLocked())
-}
-
-func (o *Opening) nextLookLocked() time.Duration {
-	if o.line == nil {
-		return openingCheck
-	}
-	return min(time.Until(o.line.Opens), openingCheck)
+	o.timer.Reset(openingCheck)
 }
 
 // forget takes a ticket out of its list, unless it has been drawn.

@@ -197,7 +197,7 @@ func TestOpeningMoves(t *testing.T) {
 				for len(q.line()) == 0 && time.Since(begun) < time.Hour {
 					time.Sleep(10 * time.Millisecond)
 				}
-				if opened := time.Since(begun); opened < want || opened > want+20*time.Millisecond && name != "the second after" {
+				if opened := time.Since(begun); opened < want || opened > want+openingCheck && name != "the second after" {
 					q.Errorf("it has opened after %v; expected %v", opened, want)
 				}
 				if mine.listed != 1 {
