@@ -73,29 +73,25 @@ func (o *Own) Trim(keep int) {
 func (o *Own) Repair() (damage, err error) {
 	o.mu.Lock()
 	for _, f := range o.files {
-		if o.compareLocked(f) != nil {
+		intact := false
+		_ = catchFault(func() error {
+			intact = string(f.mem[:len(o.text)]) == o.text && slices.Equal(f.words(), o.words)
+			return nil
+		})
+		if !intact {
 			damage, err = errDamaged, cmp.Or(unix.Ftruncate(f.fd, fileSize), o.fillLocked(f), err)
 		}
 	}
 	last := o.files[len(o.files)-1].id
 	o.mu.Unlock()
-	info, infoErr := o.dir.Info(o.Name)
-	switch {
-	case infoErr != nil:
-		return infoErr, o.Renew()
-	case info.ID != last:
-		return dir.ErrNotOurs, o.Renew()
+	info, lost := o.dir.Info(o.Name)
+	if lost == nil && info.ID != last {
+		lost = dir.ErrNotOurs
+	}
+	if lost != nil {
+		return lost, o.Renew()
 	}
 	return damage, err
-}
-
-func (o *Own) compareLocked(f *file) error {
-	return catchFault(func() error {
-		if string(f.mem[:len(o.text)]) != o.text || !slices.Equal(f.words(), o.words) {
-			return errDamaged
-		}
-		return nil
-	})
 }
 
 // Has reports whether a file is one of these.
