@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"path"
 	"runtime"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -28,11 +28,16 @@ func outcomeOf(reason serializer.Reason) int {
 
 // arrives is an arrival of a goroutine in a queue.
 func (p *process) arrives(g int, port uint16, queue int, r *rand.Rand) *caller {
-	c := &caller{process: p, rand: r, port: port, record: record{who: who{p.Number, g}, queue: queue}}
-	c.arrival = queues[queue].arrival(r)
-	c.arrival.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
-	c.arrival.Timeout = p.Patience
-	return c
+	q, reader := queues[queue], queues[queue].mixed && r.IntN(10) < 8
+	a := serializer.Arrival{
+		Queue: q.prefix, Rule: serializer.Rule{Limit: q.limit, Shared: reader}, MaxWaiting: q.keep, DropOldest: q.keep > 0,
+		Client:  fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port),
+		Timeout: p.Patience, Requester: anybody{},
+	}
+	if q.slots {
+		a.Slots = func() []string { return slotNames }
+	}
+	return &caller{process: p, record: record{who: who{goroutine: g}, queue: queue, reader: reader}, rand: r, arrival: a, port: port}
 }
 
 // impatience is how long impatient callers wait at most.
@@ -74,7 +79,7 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 	var revoked atomic.Bool
 	c.arrival.Revoke = func(cause error) { revoked.Store(!errors.Is(cause, serializer.ErrClosed)) }
 	e := c.engine
-	c.opened, c.reader, c.arrived = e.opened, c.arrival.Rule.Shared, now()
+	c.opened, c.arrived = e.opened, now()
 	c.began = cmp.Or(c.began, c.arrived)
 	overdue := time.AfterFunc(c.arrival.Timeout+graceTime, func() { panic("lost: a call did not return in time") })
 	turn, err := e.Enter(ctx, c.arrival)
@@ -84,7 +89,7 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 		return false
 	}
 	c.token, c.slot = turn.Token(), slices.Index(slotNames, turn.Slot())
-	c.put(enters)
+	c.put(enters, c.record)
 	if c.queue == 0 {
 		c.pass(inside)
 	}
@@ -93,9 +98,9 @@ func (c *caller) enter(ctx context.Context) (entered bool) {
 	}
 	spendHold(c.rand)
 	if revoked.Load() {
-		c.put(revokes)
+		c.put(revokes, c.record)
 	}
-	c.put(leaves)
+	c.put(leaves, c.record)
 	turn.Leave()
 	return true
 }
@@ -112,12 +117,6 @@ func (c *caller) nest(ctx context.Context, held serializer.Turn) {
 	n.enter(ctx)
 }
 
-// put adds the record to the log.
-func (c *caller) put(w what) {
-	c.what, c.at = w, now()
-	c.note(c.record)
-}
-
 func (c *caller) refuse(err error) {
 	c.outcome = failed
 	if why, ok := errors.AsType[*serializer.Refused](err); ok {
@@ -126,18 +125,17 @@ func (c *caller) refuse(err error) {
 			c.outcome = starved
 		}
 	}
-	c.put(refuses)
+	c.put(refuses, c.record)
 }
 
 // spendHold spends the time inside. Mostly it is almost none, so that the queue is the bottleneck.
 // Sometimes it is long enough to show others who are admitted by mistake.
 func spendHold(r *rand.Rand) {
 	switch n := r.IntN(1000); {
-	case n < 600:
-	case n < 990:
-		runtime.Gosched()
-	default:
+	case n >= 990:
 		time.Sleep(time.Duration(r.IntN(500)) * time.Microsecond)
+	case n >= 600:
+		runtime.Gosched()
 	}
 }
 
@@ -174,23 +172,12 @@ var pausable = []string{"a_", "a", "a_b_", "a0", "limited_", "slots_", "mixed_",
 
 // queuesOf returns the queues that a name of a pause stands for.
 func queuesOf(name string) (of []int) {
-	start, all := strings.CutSuffix(name, "*")
 	for i, q := range queues {
-		if q.prefix == name || all && strings.HasPrefix(q.prefix, start) {
+		if paused, _ := path.Match(name, q.prefix); paused {
 			of = append(of, i)
 		}
 	}
 	return of
-}
-
-// arrival is an arrival in a queue.
-func (q testQueue) arrival(r *rand.Rand) serializer.Arrival {
-	rule := serializer.Rule{Limit: q.limit, Shared: q.mixed && r.IntN(10) < 8}
-	a := serializer.Arrival{Queue: q.prefix, Rule: rule, MaxWaiting: q.keep, DropOldest: q.keep > 0, Requester: anybody{}}
-	if q.slots {
-		a.Slots = func() []string { return slotNames }
-	}
-	return a
 }
 
 // slotNames are those of each queue with slots.

@@ -53,7 +53,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 		err := os.Rename(h.locks, other)
 		end()
 		time.Sleep(milliseconds(r, 0, 200)) // a process may make it in the meantime
-		return h.makeLocks(h.locks) == nil && err == nil
+		return makeDir(h.locks) == nil && err == nil
 	case 2: // with all files: a stopped process could not know of one that has started meanwhile
 		for _, s := range h.slots {
 			s.Lock()
@@ -67,7 +67,7 @@ func replaceDirectory(h *harness, r *rand.Rand) bool {
 // replaceBy exchanges the directory with another one, without a moment in which there is
 // none.
 func (h *harness) replaceBy(other string) bool {
-	if h.makeLocks(other) != nil {
+	if makeDir(other) != nil {
 		return false
 	}
 	defer h.begin(directoryReplaced)()
@@ -77,8 +77,8 @@ func (h *harness) replaceBy(other string) bool {
 // waitUntilKnown waits until every process has worked in the directory since a moment, and since
 // it was last replaced.
 func (h *harness) waitUntilKnown(last int64) bool {
-	h.tell(func(o *oracle) {
-		for _, s := range o.spans[directoryReplaced] {
+	h.tell(func() {
+		for s := range h.named(directoryReplaced) {
 			last = max(last, s.to)
 		}
 	})
@@ -98,41 +98,40 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 	return os.Chmod(h.locks, 0o750) == nil
 }
 
+// smallSize is the size of the small file system in bytes.
+const smallSize = 16 << 20
+
 // mountSmall mounts a file system with little more room than the tickets need. It reports
 // whether that succeeded, for which it must be root.
 func mountSmall(dir string, tickets int) bool {
-	options := fmt.Sprintf("nr_inodes=%d,size=16m,mode=755", 2*tickets+500)
+	options := fmt.Sprintf("nr_inodes=%d,size=%d,mode=755", 2*tickets+500, smallSize)
 	return unix.Mount("torture", dir, "tmpfs", 0, options) == nil
 }
 
-// fillDisk leaves no inodes or no space for a while.
+// fillDisk leaves no inodes, or at most two pages, for a while.
 func fillDisk(h *harness, r *rand.Rand) bool {
 	dir := filepath.Join(h.base, "filler")
 	if !h.small || os.Mkdir(dir, 0o700) != nil { // otherwise, it would fill the machine's
 		return false
 	}
 	defer os.RemoveAll(dir)
-	use := [...]func(*rand.Rand, string){useInodes, useBytes}[r.IntN(2)]
-	for range r.IntN(4) + 1 {
-		use(r, dir) // again, because some may have been freed in the meantime
+	bytes := r.IntN(2) == 0
+	for i := range r.IntN(4) + 1 { // again, because some may have been freed in the meantime
+		for n := 0; !bytes && os.Mkdir(filepath.Join(dir, fmt.Sprint(i, n)), 0o700) == nil; n++ {
+		}
+		if bytes {
+			useBytes(filepath.Join(dir, strconv.Itoa(i)), r.Int64N(3))
+		}
 		time.Sleep(milliseconds(r, 1, 100))
 	}
 	return true
 }
 
-func useInodes(_ *rand.Rand, dir string) {
-	for i := 0; os.Mkdir(filepath.Join(dir, strconv.Itoa(i)), 0o700) == nil; i++ {
-	}
-}
-
-// useBytes sometimes leaves a page or two.
-func useBytes(r *rand.Rand, dir string) {
-	page := make([]byte, os.Getpagesize())
-	files := 0
-	for ; os.WriteFile(filepath.Join(dir, strconv.Itoa(files)), page, 0o600) == nil; files++ {
-	}
-	for i := range r.IntN(3) {
-		_ = os.Remove(filepath.Join(dir, strconv.Itoa(files-1-i)))
+// useBytes fills the small file system, apart from some pages.
+func useBytes(path string, pages int64) {
+	_ = os.WriteFile(path, make([]byte, smallSize), 0o600)
+	if info, err := os.Stat(path); err == nil {
+		_ = os.Truncate(path, max(info.Size()-pages*int64(os.Getpagesize()), 0))
 	}
 }
 
@@ -151,30 +150,36 @@ func spoilGuard(h *harness, r *rand.Rand) bool {
 	}
 	guard := filepath.Join(h.locks, guardName)
 	defer h.begin(numberForgotten)()
-	var err error
 	switch r.IntN(3) {
 	case 0:
-		err = os.Remove(guard)
+		return os.Remove(guard) == nil
 	case 1:
-		err = os.Truncate(guard, 0)
-	case 2:
-		err = os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0)
+		return os.Truncate(guard, 0) == nil
 	}
-	return err == nil
+	return os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0) == nil
 }
 
 // removeFiles removes lock files of waiters and holders, again and again.
-func removeFiles(h *harness, r *rand.Rand) bool {
-	removed := 0
+func removeFiles(h *harness, r *rand.Rand) (removed bool) {
 	for range 1 + r.IntN(20) {
-		for _, path := range h.files("*") {
-			if _, err := lockfile.ParseName(filepath.Base(path)); err == nil && r.IntN(8) == 0 && os.Remove(path) == nil {
-				removed++
+		removed = h.spoil(r, "*", 8, func(path string) error {
+			if _, err := lockfile.ParseName(filepath.Base(path)); err != nil {
+				return err
 			}
-		}
+			return os.Remove(path)
+		}) || removed
 		time.Sleep(time.Duration(r.IntN(3000)) * time.Microsecond)
 	}
-	return removed > 0
+	return removed
+}
+
+// spoil does something to one in so many of the lock directory's files whose names match a pattern. It
+// reports whether that succeeded with any.
+func (h *harness) spoil(r *rand.Rand, pattern string, oneIn int, do func(path string) error) (done bool) {
+	for _, path := range h.files(pattern) {
+		done = r.IntN(oneIn) == 0 && do(path) == nil || done
+	}
+	return done
 }
 
 // files lists the files of the lock directory whose names match a pattern.
@@ -186,28 +191,16 @@ func (h *harness) files(pattern string) []string {
 // removeOwnerFiles removes the names of the owner files. The processes restore them. A
 // process that arrives at that very moment could not know of a ticket whose file was
 // removed, too. So this fault and "files" exclude each other for a while.
-func removeOwnerFiles(h *harness, _ *rand.Rand) bool {
-	removed := 0
-	for _, path := range h.files(ownerFiles) {
-		if os.Remove(path) == nil {
-			removed++
-		}
-	}
-	time.Sleep(settleTime)
-	return removed > 0
+func removeOwnerFiles(h *harness, r *rand.Rand) bool {
+	defer time.Sleep(settleTime)
+	return h.spoil(r, ownerFiles, 1, os.Remove)
 }
 
 // damageWords truncates some owner files, or overwrites some of their words. The text is
 // before the words, and may be hit, too.
 func damageWords(h *harness, r *rand.Rand) bool {
-	damaged := 0
-	for _, path := range h.files(ownerFiles) {
-		if r.IntN(3) == 0 && damage(r, path) == nil {
-			damaged++
-		}
-	}
-	time.Sleep(settleTime)
-	return damaged > 0
+	defer time.Sleep(settleTime)
+	return h.spoil(r, ownerFiles, 3, func(path string) error { return damage(r, path) })
 }
 
 func damage(r *rand.Rand, path string) error {

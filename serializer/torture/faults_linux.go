@@ -35,9 +35,9 @@ var faults = []fault{
 	{name: "killguard", weight: 3, throw: toProcess(kill, inGuard)},
 	{name: "stop", weight: 6, throw: toProcess(stop, anywhere, inside)},
 	{name: "stopguard", weight: 2, throw: toProcess(stop, inGuard)},
-	{name: "reload", weight: 10, throw: toProcess(reload, anywhere)},
-	{name: "clock", weight: 5, throw: toProcess(stepClock, anywhere)},
-	{name: "evict", weight: 6, throw: evictTickets},
+	{name: "reload", weight: 10, throw: toProcess(calls("Process.Reload"), anywhere)},
+	{name: "clock", weight: 5, throw: toProcess(calls("Process.StepClock"), anywhere)},
+	{name: "evict", weight: 6, throw: toProcess(calls("Process.Evict"), anywhere)},
 	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses},
 	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses}, // which disappear with it
 	{name: "away", weight: 2, throw: takeAway, needs: directory},
@@ -55,14 +55,14 @@ const (
 	numberForgotten   = "number forgotten"
 )
 
-func faultNames() (names []string) {
+func names(faults []fault) (names []string) {
 	for _, f := range faults {
 		names = append(names, f.name)
 	}
 	return names
 }
 
-// chooseFaults parses the value of -faults.
+// chooseFaults returns all faults, none, or those with some names.
 func chooseFaults(text string) (chosen []fault, err error) {
 	switch text {
 	case "all":
@@ -71,7 +71,7 @@ func chooseFaults(text string) (chosen []fault, err error) {
 		return nil, nil
 	}
 	for name := range strings.SplitSeq(text, ",") {
-		i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+		i := slices.Index(names(faults), name)
 		if i < 0 {
 			return nil, fmt.Errorf("unknown fault %q", name)
 		}
@@ -81,9 +81,9 @@ func chooseFaults(text string) (chosen []fault, err error) {
 }
 
 // throwFaults throws faults until ctx is done, and waits until the last one has ended.
-func (h *harness) throwFaults(ctx context.Context) {
+func (h *harness) throwFaults(ctx context.Context, faults []fault) {
 	var weighted []fault
-	for _, f := range h.faults {
+	for _, f := range faults {
 		weighted = append(weighted, slices.Repeat([]fault{f}, f.weight)...)
 	}
 	random := rand.New(rand.NewPCG(h.Seed, 0))
@@ -107,7 +107,7 @@ func (h *harness) throwFaults(ctx context.Context) {
 // throw throws a fault, unless another one that needs the same is in progress.
 func (h *harness) throw(f fault, r *rand.Rand) {
 	free := false
-	h.tell(func(*oracle) {
+	h.tell(func() {
 		if free = h.inUse&f.needs == 0; free {
 			h.inUse |= f.needs
 		}
@@ -118,10 +118,10 @@ func (h *harness) throw(f fault, r *rand.Rand) {
 	end := h.begin(f.name)
 	happened := f.throw(h, r)
 	end()
-	h.tell(func(o *oracle) {
+	h.tell(func() {
 		h.inUse &^= f.needs
 		if happened {
-			o.thrown[f.name]++
+			h.thrown[f.name]++
 		}
 	})
 }
@@ -129,7 +129,7 @@ func (h *harness) throw(f fault, r *rand.Rand) {
 // calmDown waits until no fault is in progress.
 func (h *harness) calmDown(ctx context.Context) bool {
 	for busy := true; busy && sleep(ctx, 5*time.Millisecond); {
-		h.tell(func(o *oracle) { busy = o.spans.busy(now()-int64(settleTime), never, "") })
+		h.tell(func() { busy = h.busy(now()-int64(settleTime), never, "") })
 	}
 	return ctx.Err() == nil
 }
@@ -185,14 +185,10 @@ func stop(h *harness, s *slot, r *rand.Rand) {
 	_ = process.Signal(syscall.SIGCONT)
 }
 
-func stepClock(h *harness, s *slot, r *rand.Rand) {
-	steps := []time.Duration{0, -time.Hour, 24 * time.Hour}
-	h.call(s, "Process.StepClock", steps[r.IntN(len(steps))])
+// calls has a process do something by a random number.
+func calls(method string) func(*harness, *slot, *rand.Rand) {
+	return func(h *harness, s *slot, r *rand.Rand) { h.call(s, method, r.Uint64()) }
 }
-
-func reload(h *harness, s *slot, _ *rand.Rand) { h.call(s, "Process.Reload", 0) }
-
-func evictTickets(h *harness, r *rand.Rand) bool { return h.callAny(r, "Process.Evict", 0) }
 
 // The points at which a process can be caught, so that it can be stopped or killed exactly there.
 const (

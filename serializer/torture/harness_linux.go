@@ -25,7 +25,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// harness is one run.
+// harness is one run, and says how it went.
 type harness struct {
 	config
 	eventLog
@@ -37,48 +37,52 @@ type harness struct {
 	ending  atomic.Bool  // no fault begins any more
 	stop    func()       // ends the faults
 	reading sync.WaitGroup
+	took    time.Duration
 
-	mu     sync.Mutex
-	oracle *oracle
-	inUse  resources // by faults in progress
+	mu sync.Mutex
+	oracle
+	inUse resources // by faults in progress
 }
 
 // settleTime is how long after a fault the queue counts as disturbed.
 const settleTime = 300 * time.Millisecond
 
-// torture makes a run.
-func torture(ctx context.Context, c config) (*report, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	h := &harness{config: c, stop: stop, oracle: newOracle()}
-	if err := h.setUp(); err != nil {
-		h.tearDown()
+// torture makes a run with chosen faults: it throws them until the time is over or something is found,
+// and then ends all processes.
+func torture(ctx context.Context, c config, chosen string) (*harness, error) {
+	h := &harness{config: c, oracle: newOracle()}
+	ctx, h.stop = context.WithTimeout(ctx, h.length)
+	defer h.stop()
+	faults, err := chooseFaults(chosen)
+	if err != nil {
 		return nil, err
 	}
-	h.run(ctx)
-	took := since(h.oracle.start)
-	h.tearDown()
-	slices.Sort(h.oracle.recovered)
-	return &report{h.config, h.oracle, took}, nil
+	defer h.tearDown()
+	if err := h.setUp(); err != nil {
+		return nil, fmt.Errorf("setting up: %w", err)
+	}
+	h.throwFaults(ctx, faults)
+	h.ending.Store(true)
+	h.checkPeace()
+	h.finish()
+	h.took = since(h.oracle.start)
+	return h, nil
 }
 
 func (h *harness) setUp() (err error) {
 	if h.base, err = os.MkdirTemp("", "torture"); err != nil {
-		return fmt.Errorf("making a directory: %w", err)
+		return err
 	}
 	h.small = mountSmall(h.base, h.procs*h.Goroutines)
 	h.locks = filepath.Join(h.base, "locks")
-	if err := errors.Join(os.Chmod(h.base, 0o755), h.give(h.base), h.makeLocks(h.locks)); err != nil {
-		return err
-	}
 	in, out, err := os.Pipe()
-	if err != nil {
-		return fmt.Errorf("making a pipe: %w", err)
+	if err = errors.Join(err, makeDir(h.base), makeDir(h.locks)); err != nil {
+		return err
 	}
 	h.eventLog = eventLog{out}
 	h.reading.Go(func() { h.read(in) })
-	for i := range h.procs {
-		s := &slot{index: i}
+	for range h.procs {
+		s := new(slot)
 		if err := h.start(s); err != nil {
 			return err
 		}
@@ -87,20 +91,16 @@ func (h *harness) setUp() (err error) {
 	return nil
 }
 
-// makeLocks makes a lock directory, unless a process already has.
-func (h *harness) makeLocks(path string) error {
-	if err := os.Mkdir(path, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("making lock directory: %w", err)
+// makeDir makes a directory for the processes, unless it is there.
+func makeDir(path string) error {
+	err := os.Mkdir(path, 0o750)
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
 	}
-	return h.give(path)
-}
-
-// give gives a directory to the user of the processes.
-func (h *harness) give(path string) error {
 	if os.Getuid() != 0 {
-		return nil
+		return err
 	}
-	return os.Chown(path, nobody, -1)
+	return errors.Join(err, os.Chown(path, nobody, -1))
 }
 
 func (h *harness) tearDown() {
@@ -117,17 +117,6 @@ func (h *harness) tearDown() {
 	_ = os.RemoveAll(h.base)
 }
 
-// run throws faults until the time is over or something is found, and then ends all
-// processes.
-func (h *harness) run(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, h.length)
-	defer cancel()
-	h.throwFaults(ctx)
-	h.ending.Store(true)
-	h.checkPeace()
-	h.finish()
-}
-
 // read lets the oracle judge all records.
 func (h *harness) read(in *os.File) {
 	defer in.Close()
@@ -136,35 +125,35 @@ func (h *harness) read(in *os.File) {
 		if _, err := io.ReadFull(buffered, r.bytes()); err != nil {
 			return
 		}
-		h.tell(func(o *oracle) { o.judge(r) })
+		h.tell(func() { h.judge(r) })
 	}
 }
 
 // tell reports to the oracle, or asks it. If something was found, the faults end.
-func (h *harness) tell(what func(o *oracle)) {
+func (h *harness) tell(what func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	what(h.oracle)
-	if len(h.oracle.found) > 0 {
+	what()
+	if !h.holds() {
 		h.stop()
 	}
 }
 
 // problem notes that a call was lost, or what else is wrong.
 func (h *harness) problem(format string, args ...any) {
-	h.tell(func(o *oracle) { o.find(lost, fmt.Sprintf(format, args...)) })
+	h.tell(func() { h.find(lost, fmt.Sprintf(format, args...)) })
 }
 
 // failed reports whether something was found, so that it is useless to continue.
 func (h *harness) failed() (failed bool) {
-	h.tell(func(o *oracle) { failed = len(o.found) > 0 })
+	h.tell(func() { failed = !h.holds() })
 	return failed
 }
 
 // checkPeace checks that the queue serves every process again once the faults are over.
 func (h *harness) checkPeace() {
 	refusals := func() (n int) {
-		h.tell(func(o *oracle) { n = o.refused[failed] + o.refused[outcomeOf(serializer.ReasonStorage)] })
+		h.tell(func() { n = h.refused[failed] + h.refused[outcomeOf(serializer.ReasonStorage)] })
 		return n
 	}
 	for start := now(); since(start) < graceTime; {
@@ -179,9 +168,9 @@ func (h *harness) checkPeace() {
 
 // haveEntered reports whether the newest engine of each process has let one enter that arrived after a moment.
 func (h *harness) haveEntered(after int64) (all bool) {
-	h.tell(func(o *oracle) {
+	h.tell(func() {
 		all = !slices.ContainsFunc(h.slots, func(s *slot) bool {
-			engine := o.newest[s.child.Load().number]
+			engine := h.newest[s.child.Load().number]
 			return engine == nil || engine.began <= after
 		})
 	})
@@ -195,13 +184,13 @@ func (h *harness) finish() {
 	}
 	deadline := time.After(h.Patience + graceTime)
 	for _, s := range h.slots {
-		h.call(s, "Process.Stop", 0)
+		h.call(s, "Process.Stop", uint64(0))
 	}
 	for _, s := range h.slots {
 		select {
 		case <-s.child.Load().exited:
 		case <-deadline:
-			h.problem("the process in slot %d does not end", s.index)
+			h.problem("process %d does not end", s.child.Load().number)
 			return
 		}
 	}
@@ -217,7 +206,6 @@ func (h *harness) finish() {
 // slot is a place for a process. The fault that acts on the process holds its lock.
 type slot struct {
 	sync.Mutex
-	index int
 	child atomic.Pointer[child]
 }
 
@@ -234,11 +222,11 @@ const nobody = 65534
 
 // start starts a process in a slot.
 func (h *harness) start(s *slot) error {
-	of := h.settings
+	of := h.config
 	of.Number, of.Dir = int(h.started.Add(1)), h.locks
 	text, _ := json.Marshal(of)           // texts and numbers always marshal
 	cmd := exec.Command("/proc/self/exe") // whose directory the other user might not reach
-	cmd.Env = append(os.Environ(), settingsEnv+"="+string(text))
+	cmd.Env = append(os.Environ(), processEnv+"="+string(text))
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{h.File}
 	calls, errIn := cmd.StdinPipe()
 	answers, errOut := cmd.StdoutPipe()
@@ -287,21 +275,19 @@ func (h *harness) call(s *slot, method string, arg any) bool {
 	case <-time.After(callPatience):
 	}
 	_ = c.cmd.Process.Signal(syscall.SIGQUIT) // it shows where it hangs, unless it is stopped
-	select {
-	case <-c.exited:
-	case <-time.After(time.Second):
-	}
-	h.problem("the process in slot %d does not return from %s", s.index, method)
+	time.Sleep(time.Second)
+	h.problem("process %d does not return from %s", c.number, method)
 	return false
 }
 
 // callAny calls a method of one of the processes, which may be killed in the meantime.
 func (h *harness) callAny(r *rand.Rand, method string, arg any) bool {
-	if s := h.take(r); s != nil {
-		s.Unlock()
-		return h.call(s, method, arg)
+	s := h.take(r)
+	if s == nil {
+		return false
 	}
-	return false
+	s.Unlock()
+	return h.call(s, method, arg)
 }
 
 // take locks the slot of a process that no fault is acting on.

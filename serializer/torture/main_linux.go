@@ -37,22 +37,24 @@ import (
 )
 
 func main() {
-	if isProcess() {
-		os.Exit(beProcess())
+	beProcessIfAsked()
+	c := defaults()
+	flag.DurationVar(&c.length, "for", c.length, "how long to run, unless something is found")
+	flag.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random numbers")
+	chosen := flag.String("faults", "all", "which faults to throw: all, none, or some of "+strings.Join(names(faults), ","))
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fail(fmt.Errorf("unexpected argument %q", flag.Arg(0)))
 	}
-	c, err := parseFlags()
-	if err != nil {
-		fail(err)
-	}
-	fmt.Fprintln(os.Stderr, "torture: seed", c.Seed)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	report, err := torture(ctx, c)
+	fmt.Fprintln(os.Stderr, "torture: seed", c.Seed)
+	h, err := torture(ctx, c, *chosen)
 	if err != nil {
 		fail(err)
 	}
-	fmt.Print(report)
-	if !report.ok() {
+	fmt.Print(h)
+	if !h.ok() {
 		os.Exit(1)
 	}
 }
@@ -62,34 +64,23 @@ func fail(err error) {
 	os.Exit(2)
 }
 
-// config is what a run should do.
+// config is what a run should do. Processes get what is exported.
 type config struct {
-	settings
+	Goroutines int           // of each process
+	Seed       uint64        // of the random numbers
+	Store      string        // one of the openers
+	Patience   time.Duration // how long callers wait, except for impatient ones
+	Number     int           // of the process, unique
+	Dir        string        // of the lock files
+
 	length time.Duration
 	procs  int
-	faults []fault
 	pace   time.Duration // mean time between two faults
 }
 
 func defaults() config {
 	return config{
-		settings: settings{Goroutines: 64, Seed: rand.Uint64() >> 32, Store: "lockfile", Patience: 20 * time.Second},
-		length:   time.Minute,
-		procs:    8,
-		faults:   faults,
-		pace:     150 * time.Millisecond,
+		Goroutines: 64, Seed: rand.Uint64() >> 32, Store: "lockfile", Patience: 20 * time.Second,
+		length: time.Minute, procs: 8, pace: 150 * time.Millisecond,
 	}
-}
-
-func parseFlags() (config, error) {
-	c := defaults()
-	flag.DurationVar(&c.length, "for", c.length, "how long to run, unless something is found")
-	flag.Uint64Var(&c.Seed, "seed", c.Seed, "seed of the random numbers")
-	chosen := flag.String("faults", "all", "which faults to throw: all, none, or some of "+strings.Join(faultNames(), ","))
-	flag.Parse()
-	var err error
-	if c.faults, err = chooseFaults(*chosen); err == nil && flag.NArg() > 0 {
-		err = fmt.Errorf("unexpected argument %q", flag.Arg(0))
-	}
-	return c, err
 }

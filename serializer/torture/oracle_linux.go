@@ -1,9 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
+	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -25,30 +24,25 @@ import (
 // number is lost, tokens may decrease once, relative to callers that had left.
 type oracle struct {
 	start     int64
-	spans     timeline       // of faults
+	spans     []*span        // of faults, in the order in which they began
 	thrown    map[string]int // faults that have happened
 	queues    []queueOracle
+	pause     *pause // the last one
 	entries   int
 	slotted   int            // of the entries: with a slot
 	found     map[string]int // of each kind
 	examples  []string
-	refused   []int             // by outcome
-	deaths    map[int]int64     // of the processes that were killed
-	newest    map[int]*record   // of each process: its newest engine, and the latest arrival that entered through it
-	recovered times             // between kill -9 of a holder and the next entry
-	evicting  map[ticketID]bool // somebody asked for that
+	refused   []int           // by outcome
+	deaths    map[int]int64   // of the processes that were killed
+	newest    map[int]*record // of each process: its newest engine, and the latest arrival that entered through it
+	recovered times           // between kill -9 of a holder and the next entry
 }
 
 // queueOracle is what the oracle knows about one queue.
 type queueOracle struct {
 	testQueue
-	judge testjudge.Queue[*record]
-	pause pause // the last one
-}
-
-type ticketID struct {
-	queue int
-	token uint64
+	judge    testjudge.Queue[*record]
+	evicting map[uint64]bool // tokens that somebody has asked to evict
 }
 
 // What may be found.
@@ -65,12 +59,13 @@ var kinds = []string{overlap, inversion, intrusion, evictedUnasked, inVain, lost
 
 const examplesKept = 10
 
-func newOracle() *oracle {
-	o := &oracle{start: now(), spans: make(timeline), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
-		newest:   make(map[int]*record),
-		evicting: make(map[ticketID]bool), refused: make([]int, reasons+len(serializer.Reasons()))}
+func newOracle() oracle {
+	o := oracle{
+		start: now(), pause: new(pause), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
+		newest: make(map[int]*record), refused: make([]int, reasons+len(serializer.Reasons())),
+	}
 	for _, q := range queues {
-		o.queues = append(o.queues, queueOracle{testQueue: q, judge: testjudge.Queue[*record]{Excused: o.excuses}})
+		o.queues = append(o.queues, queueOracle{testQueue: q, evicting: make(map[uint64]bool)})
 	}
 	return o
 }
@@ -88,15 +83,20 @@ func (o *oracle) judge(r *record) {
 	case leaves:
 		q.judge.Leave(func(h *record) bool { return h.who == r.who })
 	case refuses:
-		o.refuse(q, r)
+		o.refused[r.outcome]++
+		if r.outcome == starved {
+			o.blame(inVain, r)
+		}
 	case evicts:
-		o.evicting[ticketID{r.queue, r.token}] = true
-	case revokes:
-		o.checkEviction(q, r)
+		q.evicting[r.token] = true
 	case confirms:
-		q.confirm(r)
+		o.pause.confirm(r)
 	case dies:
 		o.deaths[r.process] = r.at
+	}
+	evicted := r.what == revokes || r.what == refuses && r.outcome == outcomeOf(serializer.ReasonEvicted)
+	if evicted && !q.evicting[r.token] {
+		o.blame(evictedUnasked, r)
 	}
 }
 
@@ -112,37 +112,22 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 		}
 		return dead
 	})
+	q.judge.Excused = o.excuses
 	beside, behind := q.judge.Enter(e)
-	o.blame(overlap, q, beside...)
-	o.blame(inversion, q, behind...)
+	o.blame(overlap, beside...)
+	o.blame(inversion, behind...)
 	if last := o.newest[e.process]; last != nil && last.opened == e.opened {
 		last.began = max(last.began, e.began) // a nested one may be in an earlier directory
 	}
-	o.checkPause(q, e)
+	if o.pause.forbids(e) {
+		o.blame(intrusion, e)
+	}
 }
 
 // noteRecovery measures a recovery if no other fault was in progress, and somebody waited.
 func (o *oracle) noteRecovery(q *queueOracle, died int64, e *record) {
-	if q.limit == 0 && !q.mixed && e.arrived <= died && !o.spans.busy(died-int64(settleTime), e.at, "kill") {
+	if q.limit == 0 && !q.mixed && e.arrived <= died && !o.busy(died-int64(settleTime), e.at, "kill") {
 		o.recovered = append(o.recovered, time.Duration(e.at-died))
-	}
-}
-
-// refuse notes a refusal.
-func (o *oracle) refuse(q *queueOracle, r *record) {
-	o.refused[r.outcome]++
-	switch r.outcome {
-	case starved:
-		o.blame(inVain, q, r)
-	case outcomeOf(serializer.ReasonEvicted):
-		o.checkEviction(q, r)
-	}
-}
-
-// checkEviction checks that somebody has asked for it.
-func (o *oracle) checkEviction(q *queueOracle, r *record) {
-	if !o.evicting[ticketID{r.queue, r.token}] {
-		o.blame(evictedUnasked, q, r)
 	}
 }
 
@@ -159,22 +144,29 @@ func (r *record) Judged() testjudge.Turn {
 // excuses reports whether a holder may overlap with an earlier one, because the directory was replaced, and
 // whether it may have a smaller token.
 func (o *oracle) excuses(before, e *record) (together, smaller bool) {
-	unknown := func(s *span, old, young *record) bool { return old.began < s.to && young.opened > s.from }
-	together = slices.ContainsFunc(o.spans[directoryReplaced], func(s *span) bool { return unknown(s, before, e) || unknown(s, e, before) })
-	return together, together || slices.ContainsFunc(o.spans[numberForgotten], func(s *span) bool { return before.began < s.to && e.at > s.from })
+	for s := range o.named(directoryReplaced) {
+		together = together || before.began < s.to && e.opened > s.from || e.began < s.to && before.opened > s.from
+	}
+	for s := range o.named(numberForgotten) {
+		smaller = smaller || before.began < s.to && e.at > s.from
+	}
+	return together, together || smaller
 }
 
 // blame notes a violation in a queue by those who are recorded. Nobody is to blame for nothing.
-func (o *oracle) blame(kind string, q *queueOracle, records ...*record) {
-	if len(records) == 0 {
-		return
-	}
-	text := fmt.Sprintf("in %q:", q.prefix)
+func (o *oracle) blame(kind string, records ...*record) {
+	var text strings.Builder
 	for _, r := range records {
-		text += " " + o.describe(r)
+		fmt.Fprintf(&text, " [%q process %d opened %.3f goroutine %d token %d slot %d reader %t arrived %.3f entered %.3f]",
+			queues[r.queue].prefix, r.process, o.ms(r.opened), r.goroutine, r.token, r.slot, r.reader, o.ms(r.arrived), o.ms(r.at))
 	}
-	o.find(kind, text)
+	if len(records) > 0 {
+		o.find(kind, text.String())
+	}
 }
+
+// ms is a moment in milliseconds since the start.
+func (o *oracle) ms(t int64) float64 { return float64(t-o.start) / 1e6 }
 
 // find counts what was found, and keeps the first examples.
 func (o *oracle) find(kind, text string) {
@@ -182,16 +174,6 @@ func (o *oracle) find(kind, text string) {
 		o.examples = append(o.examples, kind+": "+text)
 	}
 }
-
-// describe lists a record's contents, with times in milliseconds since the start.
-func (o *oracle) describe(r *record) string {
-	ms := func(t int64) float64 { return float64(t-o.start) / 1e6 }
-	return fmt.Sprintf("[process %d opened %.3f goroutine %d token %d slot %d reader %t arrived %.3f entered %.3f]",
-		r.process, ms(r.opened), r.goroutine, r.token, r.slot, r.reader, ms(r.arrived), ms(r.at))
-}
-
-// timeline has the times in which faults were in progress, by their names.
-type timeline map[string][]*span
 
 // span is the time in which a fault was in progress.
 type span struct {
@@ -205,85 +187,74 @@ const never int64 = math.MaxInt64
 // begin notes that a fault is in progress until the returned function is called.
 func (h *harness) begin(fault string) (end func()) {
 	s := &span{fault, now(), never}
-	h.tell(func(o *oracle) { o.spans[fault] = append(o.spans[fault], s) })
-	return func() { h.tell(func(*oracle) { s.to = now() }) }
+	h.tell(func() { h.spans = append(h.spans, s) })
+	return func() { h.tell(func() { s.to = now() }) }
+}
+
+// named goes through the times of one fault.
+func (o *oracle) named(fault string) iter.Seq[*span] {
+	return func(yield func(*span) bool) {
+		for _, s := range o.spans {
+			if s.fault == fault && !yield(s) {
+				return
+			}
+		}
+	}
 }
 
 // busy reports whether a fault was in progress in a period, apart from one kind.
-func (t timeline) busy(from, to int64, apart string) bool {
-	for fault, spans := range t {
-		if fault != apart && slices.ContainsFunc(spans, func(s *span) bool { return s.from < to && s.to > from }) {
-			return true
-		}
-	}
-	return false
-}
-
-// last describes the last faults. Times are in milliseconds since start.
-func (t timeline) last(n int, start int64) (lines []string) {
-	all := slices.Concat(slices.Collect(maps.Values(t))...)
-	slices.SortFunc(all, func(a, b *span) int { return cmp.Compare(a.from, b.from) })
-	for _, s := range all[max(len(all)-n, 0):] {
-		lines = append(lines, fmt.Sprintf("fault %s from %.3f for %v", s.fault, float64(s.from-start)/1e6, time.Duration(min(s.to, now())-s.from)))
-	}
-	return lines
-}
-
-// report is the result of a run.
-type report struct {
-	config
-	*oracle
-	took time.Duration
+func (o *oracle) busy(from, to int64, apart string) bool {
+	return slices.ContainsFunc(o.spans, func(s *span) bool { return s.fault != apart && s.from < to && s.to > from })
 }
 
 // recoveryLimit is the longest time until the next entry after kill -9 of the holder.
 const recoveryLimit = 250 * time.Millisecond
 
 // holds reports whether nothing was found, even if something took too long.
-func (r *report) holds() bool { return len(r.found) == 0 }
+func (o *oracle) holds() bool { return len(o.found) == 0 }
 
-func (r *report) ok() bool {
-	return r.holds() && r.recovered.quantile(1) <= recoveryLimit
-}
+func (o *oracle) ok() bool { return o.holds() && o.recovered.quantile(1) <= recoveryLimit }
 
-// times are durations of one kind, sorted.
+// times are durations of one kind.
 type times []time.Duration
 
 func (t times) quantile(q float64) time.Duration {
 	if len(t) == 0 {
 		return 0
 	}
+	slices.Sort(t)
 	return t[int(q*float64(len(t)-1))].Round(10 * time.Microsecond)
 }
 
-func (r *report) String() string {
+// String is the report of a run.
+func (h *harness) String() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
 	}
-	line("seed", "%d", r.Seed)
-	line("store", "%s", r.Store)
-	line("processes", "%d with %d goroutines each", r.procs, r.Goroutines)
-	line("faults", "%v", r.thrown)
-	line("time", "%v", r.took.Round(time.Millisecond))
-	line("hand-overs", "%d, %.0f/s, %d with a slot", r.entries, float64(r.entries)/r.took.Seconds(), r.slotted)
+	line("seed", "%d", h.Seed)
+	line("store", "%s", h.Store)
+	line("processes", "%d with %d goroutines each", h.procs, h.Goroutines)
+	line("faults", "%v", h.thrown)
+	line("time", "%v", h.took.Round(time.Millisecond))
+	line("hand-overs", "%d, %.0f/s, %d with a slot", h.entries, float64(h.entries)/h.took.Seconds(), h.slotted)
 	for _, kind := range kinds {
-		line("found", "%s: %d", kind, r.found[kind])
+		line("found", "%s: %d", kind, h.found[kind])
 	}
 	for i, reason := range serializer.Reasons() {
-		line("refused", "%s: %d", reason, r.refused[reasons+i])
+		line("refused", "%s: %d", reason, h.refused[reasons+i])
 	}
-	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(r.recovered), r.recovered.quantile(0.5), r.recovered.quantile(1))
-	if !r.holds() {
-		for _, e := range slices.Concat(r.examples, r.spans.last(20, r.start)) {
+	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(h.recovered), h.recovered.quantile(0.5), h.recovered.quantile(1))
+	verdict := "holds"
+	if !h.holds() {
+		verdict = "BROKEN"
+		for _, e := range h.examples {
 			line("", "%s", e)
 		}
-	}
-	verdict := "BROKEN"
-	switch {
-	case r.ok():
-		verdict = "holds"
-	case r.holds():
+		for _, s := range h.spans[max(len(h.spans)-20, 0):] {
+			line("", "fault %s from %.3f for %v", s.fault, h.ms(s.from), time.Duration(min(s.to, now())-s.from))
+		}
+	} else if !h.ok() {
 		verdict = fmt.Sprintf("holds, but took more than %v to continue", recoveryLimit)
 	}
 	line("verdict", "%s", verdict)

@@ -4,6 +4,10 @@ import (
 	"maps"
 	"slices"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The oracle finds what is wrong in a history, and only that.
@@ -35,5 +39,34 @@ func TestOracle(t *testing.T) {
 				t.Errorf("found %q; expected %q", found, test.want)
 			}
 		})
+	}
+}
+
+// Of a queue with slots, a ticket may be inside without one when a process learns of a pause. Bug: when it got
+// its slot, that was taken for an intrusion.
+func TestLastInside(t *testing.T) {
+	ticket := func(token, state string) serializer.TicketState {
+		return serializer.TicketState{Token: token, State: state, Requester: anybody{}}
+	}
+	tickets := []serializer.TicketState{
+		ticket("1", serializer.StateInside), ticket("2", serializer.StateWaiting),
+		ticket("3", serializer.StateWaiting), ticket("4", serializer.StateWaiting),
+	}
+	if with, without := lastInside(tickets, testQueue{limit: 3, slots: true}), lastInside(tickets, testQueue{limit: 3}); with != 3 || without != 1 {
+		t.Errorf("with slots, the last one inside is %d, and %d without; expected 3 and 1", with, without)
+	}
+}
+
+// The small disk can be filled. Bug: its inodes were used up long before its pages.
+func TestFillDisk(t *testing.T) {
+	dir := t.TempDir()
+	if !mountSmall(dir, 64) {
+		t.Skip("only root can mount a file system; run the tests with: sudo go test ./...")
+	}
+	defer func() { _ = unix.Unmount(dir, unix.MNT_DETACH) }()
+	useBytes(dir+"/file", 2)
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil || disk.Bavail > 2 || disk.Ffree < 64 {
+		t.Errorf("%d pages and %d inodes are left (%v)", disk.Bavail, disk.Ffree, err)
 	}
 }

@@ -32,13 +32,12 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 		length = longPause
 	}
 	c := Pausing{pausable[r.IntN(len(pausable))], time.Now().Add(length).UnixMicro()}
-	end := now() + int64(length)
-	of := queuesOf(c.Name)
-	h.tell(func(o *oracle) { o.beginPause(of, c.Until) })
+	p, end := &pause{c.Until, never, make(map[[3]int64]uint64)}, now()+int64(length)
+	h.tell(func() { h.pause = p })
 	made := h.callAny(r, "Process.Pause", c)
 	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
 	if made && !resumed {
-		h.tell(func(o *oracle) { o.endPause(of, end-int64(time.Millisecond)) }) // the clocks drift
+		h.tell(func() { p.to = end - int64(time.Millisecond) }) // the clocks drift
 		h.confirm(c, end)
 		time.Sleep(time.Duration(end - now()))
 		return true
@@ -46,7 +45,7 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	if made && !h.confirm(c, now()+int64(h.Patience)) && !h.ending.Load() {
 		h.problem("not every process knows after %v that %q is paused", h.Patience, c.Name)
 	}
-	h.tell(func(o *oracle) { o.endPause(of, now()) })
+	h.tell(func() { p.to = now() })
 	for start := now(); !h.callAny(r, "Process.Resume", c); time.Sleep(time.Millisecond) { // also if its maker was killed
 		if since(start) > graceTime {
 			h.problem("%q could not be resumed for %v", c.Name, graceTime)
@@ -90,83 +89,68 @@ func (p *process) Confirm(c Pausing, _ *bool) error {
 	}) {
 		return fmt.Errorf("%q is not paused", c.Name)
 	}
-	for _, q := range queuesOf(c.Name) {
-		inside := tokensOf(states, q, func(t serializer.TicketState) bool {
-			return t.Requester != nil && t.State == serializer.StateInside
-		})
-		p.note(record{who: who{process: p.Number}, what: confirms, queue: q, opened: e.opened,
-			token: slices.Max(append(inside, 0)), arrived: c.Until, at: now()})
-	}
-	return nil
-}
-
-// Evict takes one ticket out of each queue, of whichever process.
-func (p *process) Evict(int, *bool) error {
-	e := p.engine.Load()
-	states, err := e.Queues(context.Background())
-	if err != nil {
-		return err
-	}
-	for i, q := range queues {
-		tokens := tokensOf(states, i, func(serializer.TicketState) bool { return true })
-		if len(tokens) == 0 {
-			continue
-		}
-		token := tokens[rand.IntN(len(tokens))]
-		p.note(record{who: who{process: p.Number}, what: evicts, queue: i, token: token, at: now()})
-		_ = e.Evict(context.Background(), q.prefix, token) // it may be gone by now
-	}
-	return nil
-}
-
-// tokensOf lists the tokens of some of the tickets of a queue, in order.
-func tokensOf(states []serializer.QueueState, queue int, which func(serializer.TicketState) bool) (tokens []uint64) {
-	for _, s := range states {
-		for _, t := range s.Tickets {
-			if token, err := strconv.ParseUint(t.Token, 10, 64); err == nil && s.Prefix == queues[queue].prefix && which(t) {
-				tokens = append(tokens, token)
+	for _, queue := range queuesOf(c.Name) {
+		last := uint64(0)
+		for _, s := range states {
+			if s.Prefix == queues[queue].prefix {
+				last = lastInside(s.Tickets, queues[queue])
 			}
 		}
+		p.put(confirms, record{queue: queue, opened: e.opened, token: last, arrived: c.Until})
 	}
-	return tokens
+	return nil
 }
 
-// pause is a pause of a queue, as the oracle knows it.
+// lastInside returns the last token of own tickets that are inside, or may be: one without a slot is listed
+// as waiting.
+func lastInside(tickets []serializer.TicketState, q testQueue) (last uint64) {
+	for i, t := range tickets {
+		if t.Requester != nil && (t.State == serializer.StateInside || q.slots && i < q.limit) {
+			last = max(last, tokenOf(t))
+		}
+	}
+	return last
+}
+
+// Evict takes one ticket out of each queue, of whichever process, by a random number.
+func (p *process) Evict(random uint64, _ *bool) error {
+	e := p.engine.Load()
+	states, err := e.Queues(context.Background())
+	for _, s := range states {
+		queue := slices.IndexFunc(queues, func(q testQueue) bool { return q.prefix == s.Prefix })
+		if queue >= 0 && len(s.Tickets) > 0 {
+			token := tokenOf(s.Tickets[random%uint64(len(s.Tickets))])
+			p.put(evicts, record{queue: queue, token: token})
+			_ = e.Evict(context.Background(), s.Prefix, token) // it may be gone by now
+		}
+	}
+	return err
+}
+
+// tokenOf returns the token of a ticket, or 0 if it has none.
+func tokenOf(t serializer.TicketState) uint64 {
+	token, _ := strconv.ParseUint(t.Token, 10, 64)
+	return token
+}
+
+// pause is the last pause, as the oracle knows it.
 type pause struct {
 	until     int64               // as announced; distinguishes it from other pauses
 	to        int64               // when it began to end
-	confirmed map[engineID]uint64 // the greatest token that was inside when the engine knew of it
+	confirmed map[[3]int64]uint64 // the greatest token of a queue that was inside when an engine knew of it
 }
 
-// engineID is one engine of one process.
-type engineID struct {
-	process int
-	opened  int64
-}
+// placeOf distinguishes a queue of an engine.
+func placeOf(r *record) [3]int64 { return [3]int64{int64(r.queue), int64(r.process), r.opened} }
 
-func (o *oracle) beginPause(queues []int, until int64) {
-	for _, q := range queues {
-		o.queues[q].pause = pause{until: until, to: never, confirmed: make(map[engineID]uint64)}
+func (p *pause) confirm(r *record) {
+	if r.arrived == p.until {
+		p.confirmed[placeOf(r)] = r.token
 	}
 }
 
-// endPause notes that a pause begins to end at a moment.
-func (o *oracle) endPause(queues []int, at int64) {
-	for _, q := range queues {
-		o.queues[q].pause.to = at
-	}
-}
-
-func (q *queueOracle) confirm(r *record) {
-	if r.arrived == q.pause.until {
-		q.pause.confirmed[engineID{r.process, r.opened}] = r.token
-	}
-}
-
-// checkPause judges an entry by the last pause of its queue.
-func (o *oracle) checkPause(q *queueOracle, e *record) {
-	inside, ok := q.pause.confirmed[engineID{e.process, e.opened}]
-	if ok && e.at < q.pause.to && e.token > inside {
-		o.blame(intrusion, q, e)
-	}
+// forbids reports whether an entry is an intrusion.
+func (p *pause) forbids(e *record) bool {
+	inside, ok := p.confirmed[placeOf(e)]
+	return ok && e.at < p.to && e.token > inside
 }

@@ -19,23 +19,13 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 )
 
-// settingsEnv holds the settings of a process of the run.
-const settingsEnv = "ORDERLY_TORTURE_PROCESS"
-
-// settings are what a process must know about the run.
-type settings struct {
-	Goroutines int           // of each process
-	Seed       uint64        // of the random numbers
-	Store      string        // one of the openers
-	Patience   time.Duration // how long callers wait, except for impatient ones
-	Number     int           // of the process, unique
-	Dir        string        // of the lock files
-}
+// processEnv makes the program a process of a run, by the run's configuration.
+const processEnv = "ORDERLY_TORTURE_PROCESS"
 
 // process is one of the processes that compete for the queues. The harness calls its
 // exported methods through two pipes.
 type process struct {
-	settings
+	config
 	eventLog
 	engine   atomic.Pointer[generation]
 	closing  sync.WaitGroup
@@ -56,14 +46,15 @@ type connection struct {
 	io.WriteCloser
 }
 
-func isProcess() bool { return os.Getenv(settingsEnv) != "" }
-
-// beProcess runs a process to its end and returns the exit status.
-func beProcess() int {
+// beProcessIfAsked does not return if this program was started to be a process.
+func beProcessIfAsked() {
+	text, asked := os.LookupEnv(processEnv)
+	if !asked {
+		return
+	}
 	p := &process{eventLog: eventLog{os.NewFile(3, "log")}}
-	if err := json.Unmarshal([]byte(os.Getenv(settingsEnv)), &p.settings); err != nil {
-		fmt.Fprintln(os.Stderr, "torture: process:", err)
-		return 1
+	if err := json.Unmarshal([]byte(text), &p.config); err != nil {
+		fail(err)
 	}
 	for i := range p.catching {
 		p.catching[i] = make(chan struct{})
@@ -80,7 +71,7 @@ func beProcess() int {
 	callers.Wait()
 	_ = p.engine.Load().Close()
 	p.closing.Wait()
-	return 0
+	os.Exit(0)
 }
 
 // graceTime covers delays that are not the queue's fault: a stopped process, a busy
@@ -93,11 +84,11 @@ func (p *process) open() {
 		e, err := p.tryOpen()
 		if err == nil {
 			g := &generation{e, now()}
-			p.note(record{who: who{process: p.Number}, what: opens, opened: g.opened})
+			p.put(opens, record{opened: g.opened})
 			p.engine.Store(g)
 			return
 		}
-		p.note(record{who: who{process: p.Number}, what: refuses, outcome: failed, at: now()})
+		p.put(refuses, record{outcome: failed})
 		time.Sleep(5 * time.Millisecond)
 	}
 }
@@ -120,7 +111,7 @@ func (p *process) tryOpen() (*serializer.Engine, error) {
 
 // Reload opens another engine on the same directory and closes the old one, as a server
 // does when it reloads its configuration.
-func (p *process) Reload(int, *bool) error {
+func (p *process) Reload(uint64, *bool) error {
 	old := p.engine.Load()
 	p.open()
 	p.closing.Go(func() { _ = old.Close() })
@@ -128,14 +119,15 @@ func (p *process) Reload(int, *bool) error {
 }
 
 // Stop makes all callers return.
-func (p *process) Stop(int, *bool) error {
+func (p *process) Stop(uint64, *bool) error {
 	p.stopping.Store(true)
 	return nil
 }
 
-// StepClock sets how far the process's clock is ahead.
-func (p *process) StepClock(ahead time.Duration, _ *bool) error {
-	p.ahead.Store(int64(ahead))
+// StepClock sets how far the process's clock is ahead, by a random number.
+func (p *process) StepClock(random uint64, _ *bool) error {
+	steps := []time.Duration{0, -time.Hour, 24 * time.Hour}
+	p.ahead.Store(int64(steps[random%uint64(len(steps))]))
 	return nil
 }
 
@@ -195,6 +187,12 @@ const (
 func (r *record) bytes() []byte { return (*[unsafe.Sizeof(*r)]byte)(unsafe.Pointer(r))[:] }
 
 func (l eventLog) note(r record) { _, _ = l.Write(r.bytes()) }
+
+// put adds a record of the process to the log.
+func (p *process) put(w what, r record) {
+	r.what, r.process, r.at = w, p.Number, now()
+	p.note(r)
+}
 
 // now reads CLOCK_MONOTONIC, which is the same for all processes.
 func now() int64 {

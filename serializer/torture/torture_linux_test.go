@@ -12,27 +12,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if isProcess() {
-		os.Exit(beProcess())
-	}
+	beProcessIfAsked()
 	wait.InParallel() // so many faults in less time
 	os.Exit(m.Run())
 }
 
 // run makes a run that fits into go test.
-func run(t *testing.T, faults string, length time.Duration, adjust func(*config)) *report {
+func run(t *testing.T, faults string, length time.Duration, adjust func(*config)) *harness {
 	t.Helper()
 	c := defaults()
 	c.procs, c.Goroutines, c.length, c.pace = 4, 16, length, 60*time.Millisecond
-	var err error
-	if c.faults, err = chooseFaults(faults); err != nil {
-		t.Fatal(err)
-	}
 	if adjust != nil {
 		adjust(&c)
 	}
 	t.Logf("store %s, seed %d", c.Store, c.Seed)
-	r, err := torture(t.Context(), c)
+	r, err := torture(t.Context(), c, faults)
 	if err != nil {
 		t.Fatal(err)
 	}
