@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/bench/internal/server"
 )
 
 // program is a Caddy to measure instead of that of this checkout.
@@ -22,7 +20,7 @@ var program = os.Getenv("CADDY")
 type contest struct {
 	home    string // for files that are thrown away, on a disk: lock files and records are among them
 	names   []string
-	configs []server.Config
+	configs []config
 	path    string // of the requests
 	headers []string
 	length  time.Duration
@@ -46,7 +44,7 @@ func newContest(b *testing.B) *contest {
 		}
 	}
 	c := &contest{home: home, length: time.Second}
-	c.add("Caddy,no_queue", server.Config{Program: caddy})
+	c.add("Caddy,no_queue", config{Program: caddy})
 	c.addLines("Orderly,memory", "serialize {\n engine memory\n}")
 	c.addLines("Orderly,lock_files", "serialize")
 	return c
@@ -54,11 +52,11 @@ func newContest(b *testing.B) *contest {
 
 // addLines adds a Caddy with lines of Orderly.
 func (c *contest) addLines(name, lines string) {
-	c.add(name, server.Config{Program: c.configs[0].Program, Lines: lines})
+	c.add(name, config{Program: c.configs[0].Program, Lines: lines})
 }
 
-func (c *contest) add(name string, config server.Config) {
-	c.names, c.configs = append(c.names, name), append(c.configs, config)
+func (c *contest) add(name string, of config) {
+	c.names, c.configs = append(c.names, name), append(c.configs, of)
 }
 
 // proxyTo has all servers stand before an upstream.
@@ -73,7 +71,7 @@ func (c *contest) run(b *testing.B, clients ...int) {
 	for _, n := range clients {
 		for i, name := range c.names {
 			b.Run(fmt.Sprintf("clients=%d/server=%s", n, name), func(b *testing.B) {
-				s := server.Start(b, c.configs[i], c.home)
+				s := startServer(b, c.configs[i], c.home)
 				cookies := c.visit(b, s)
 				for b.Loop() {
 					c.load(b, s, n, cookies)
@@ -92,7 +90,7 @@ end`
 
 // visit asks a server as a browser does, until the browser has cookies and has sent them back. All
 // clients send these.
-func (c *contest) visit(b *testing.B, s *server.Server) (cookies string) {
+func (c *contest) visit(b *testing.B, s *server) (cookies string) {
 	b.Helper()
 	for range 2 {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+s.Addr+c.path, nil)
@@ -117,19 +115,19 @@ func (c *contest) visit(b *testing.B, s *server.Server) (cookies string) {
 
 // load has clients ask a server for a while. Each sends its next request when it has the answer to the
 // last.
-func (c *contest) load(b *testing.B, s *server.Server, clients int, cookies string) {
+func (c *contest) load(b *testing.B, s *server, clients int, cookies string) {
 	b.Helper()
 	script := filepath.Join(s.Dir, "result.lua")
 	if err := os.WriteFile(script, []byte(result), 0o600); err != nil {
 		b.Fatal(err)
 	}
-	before := s.ProcessorTime(b)
+	before := s.processorTime(b)
 	args := []string{"--threads", "1", "--connections", strconv.Itoa(clients), "--timeout", "60", "--duration", c.length.String(), "--script", script}
 	for _, header := range append(c.headers, "Cookie: "+cookies) {
 		args = append(args, "--header", header)
 	}
-	out, err := exec.Command(server.Find(b, "wrk"), append(args, "http://"+s.Addr+c.path)...).CombinedOutput()
-	worked := s.ProcessorTime(b) - before
+	out, err := exec.Command(find(b, "wrk"), append(args, "http://"+s.Addr+c.path)...).CombinedOutput()
+	worked := s.processorTime(b) - before
 	var requests, micros, bad int
 	var median, late float64 // microseconds
 	_, text, _ := strings.Cut(string(out), "RESULT ")
@@ -172,10 +170,10 @@ func BenchmarkAbilities(b *testing.B) {
 // Of HAProxy's threads, more get into each other's way at maxconn 1.
 func BenchmarkProxy(b *testing.B) {
 	c := newContest(b)
-	c.add("HAProxy,no_queue", server.Config{Program: "haproxy"})
-	c.add("HAProxy,maxconn_1", server.Config{Program: "haproxy", One: true})
-	c.add("HAProxy,maxconn_1,one_thread", server.Config{Program: "haproxy", One: true, Threads: 1})
-	c.proxyTo(server.StartBackend(b), "")
+	c.add("HAProxy,no_queue", config{Program: "haproxy"})
+	c.add("HAProxy,maxconn_1", config{Program: "haproxy", One: true})
+	c.add("HAProxy,maxconn_1,one_thread", config{Program: "haproxy", One: true, Threads: 1})
+	c.proxyTo(startBackend(b), "")
 	for _, takes := range []time.Duration{0, 500 * time.Microsecond} {
 		c.path = fmt.Sprintf("/?ns=%d", takes)
 		b.Run("upstream="+takes.String(), func(b *testing.B) { c.run(b, 1, 32) })
@@ -186,11 +184,11 @@ func BenchmarkProxy(b *testing.B) {
 // clients takes more than a second and a half.
 func BenchmarkPHP(b *testing.B) {
 	c := newContest(b)
-	c.add("HAProxy,no_queue", server.Config{Program: "haproxy"})
-	c.add("HAProxy,maxconn_1", server.Config{Program: "haproxy", One: true})
-	c.add("Apache,no_queue", server.Config{Program: "apache2"})
-	c.add("Apache,mod_qos", server.Config{Program: "apache2", One: true})
-	php := server.StartPHP(b, c.home)
+	c.add("HAProxy,no_queue", config{Program: "haproxy"})
+	c.add("HAProxy,maxconn_1", config{Program: "haproxy", One: true})
+	c.add("Apache,no_queue", config{Program: "apache2"})
+	c.add("Apache,mod_qos", config{Program: "apache2", One: true})
+	php := startPHP(b, c.home)
 	c.proxyTo(php.Addr, php.Dir)
 	c.path, c.length = "/work.php?ns=5000000", 3*time.Second
 	c.run(b, 1, 32)

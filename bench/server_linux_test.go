@@ -1,7 +1,4 @@
-//go:build linux
-
-// Package server starts the servers that are measured, and what stands behind them.
-package server
+package main
 
 import (
 	"embed"
@@ -21,9 +18,9 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Config is what a server is configured for. Its template is the one of configs with
+// config is what a server is configured for. Its template is the one of configs with
 // the program's name.
-type Config struct {
+type config struct {
 	Program  string // its name, or its path
 	Upstream string // host:port, or the socket of php-fpm; empty answers at once
 	PHP      string // the folder of its scripts, if the upstream is php-fpm
@@ -34,14 +31,14 @@ type Config struct {
 
 // site is a configuration with what only its template needs.
 type site struct {
-	Config
+	config
 	Dir, Addr string
 	Root      bool     // it begins as root, and goes on as another user
 	Libraries []string // that Debian's mod_qos needs and does not load by itself
 }
 
 //go:embed configs
-var configs embed.FS
+var templates embed.FS
 
 // arguments are how a program is called with its configuration, which is FILE.
 var arguments = map[string]string{
@@ -51,26 +48,26 @@ var arguments = map[string]string{
 	"php-fpm": "-F -y FILE",
 }
 
-// Server is a running server.
-type Server struct {
+// server is a running server.
+type server struct {
 	Addr string // where it answers, or its socket
 	Dir  string // its own
 	*testprocess.Process
 }
 
-// Start runs a server in a directory of its own below parent until the end of the benchmark. It is
+// startServer runs a server in a directory of its own below parent until the end of the benchmark. It is
 // ready when it takes connections. A program that is missing skips the benchmark.
-func Start(b *testing.B, c Config, parent string) *Server {
+func startServer(b *testing.B, c config, parent string) *server {
 	b.Helper()
-	name, path := filepath.Base(c.Program), Find(b, c.Program)
+	name, path := filepath.Base(c.Program), find(b, c.Program)
 	dir, err := os.MkdirTemp(parent, "server-")
 	must(b, err)
-	s, network := &Server{Dir: dir, Addr: filepath.Join(dir, "socket")}, "unix"
+	s, network := &server{Dir: dir, Addr: filepath.Join(dir, "socket")}, "unix"
 	if name != "php-fpm" { // over TCP, its answers would wait for delayed acknowledgements
 		s.Addr, network = testprocess.FreeAddr(b), "tcp"
 	}
-	config := s.configure(b, c, name)
-	cmd := exec.Command(path, strings.Fields(strings.ReplaceAll(arguments[name], "FILE", config))...)
+	file := s.configure(b, c, name)
+	cmd := exec.Command(path, strings.Fields(strings.ReplaceAll(arguments[name], "FILE", file))...)
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "XDG_DATA_HOME="+dir)
 	s.Process = testprocess.Start(b, cmd)
 	b.Cleanup(func() { s.End(syscall.SIGTERM) }) // with all that it started
@@ -85,8 +82,8 @@ func Start(b *testing.B, c Config, parent string) *Server {
 	return s
 }
 
-// Find looks for a program, and skips the benchmark if the program is missing.
-func Find(b *testing.B, program string) string {
+// find looks for a program, and skips the benchmark if the program is missing.
+func find(b *testing.B, program string) string {
 	b.Helper()
 	path := testprocess.Find(program)
 	if path == "" {
@@ -96,16 +93,16 @@ func Find(b *testing.B, program string) string {
 }
 
 // configure writes the configuration, and returns its path.
-func (s *Server) configure(b *testing.B, c Config, name string) (config string) {
+func (s *server) configure(b *testing.B, c config, name string) (path string) {
 	b.Helper()
-	full := site{Config: c, Dir: s.Dir, Addr: s.Addr, Root: os.Geteuid() == 0}
+	full := site{config: c, Dir: s.Dir, Addr: s.Addr, Root: os.Geteuid() == 0}
 	if c.One && name == "apache2" {
 		full.Libraries, _ = filepath.Glob("/usr/lib/*/libpcre.so.3")
 		if _, err := os.Stat("/usr/lib/apache2/modules/mod_qos.so"); err != nil || len(full.Libraries) == 0 {
 			b.Skip("libapache2-mod-qos with libpcre3 is missing")
 		}
 	}
-	text, err := template.ParseFS(configs, "configs/"+name)
+	text, err := template.ParseFS(templates, "configs/"+name)
 	must(b, err)
 	file, err := os.Create(filepath.Join(s.Dir, "config"))
 	must(b, err)
@@ -115,9 +112,9 @@ func (s *Server) configure(b *testing.B, c Config, name string) (config string) 
 	return file.Name()
 }
 
-// ProcessorTime is how long the server's process has been at work, in all its
+// processorTime is how long the server's process has been at work, in all its
 // threads. What else runs on the machine does not count.
-func (s *Server) ProcessorTime(b *testing.B) time.Duration {
+func (s *server) processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	// The clock of a process, as clock_getcpuclockid(3) makes it of its number.
 	clock := int32(^s.PID<<3 | 2)

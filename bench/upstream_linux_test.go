@@ -1,6 +1,4 @@
-//go:build linux
-
-package server
+package main
 
 import (
 	"net"
@@ -12,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StartBackend runs a server that answers every request after as many nanoseconds as the query's ns
+// startBackend runs a server that answers every request after as many nanoseconds as the query's ns
 // says. It does next to nothing, so that what stands in front of it is measured.
-func StartBackend(b *testing.B) (addr string) {
+func startBackend(b *testing.B) (addr string) {
 	b.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(b, err)
@@ -33,12 +31,12 @@ func serve(r *fasthttp.RequestCtx) {
 	r.SetBodyString("ok")
 }
 
-// StartPHP runs php-fpm with the script work.php, which uses the processor for as long as the query's
+// startPHP runs php-fpm with the script work.php, which uses the processor for as long as the query's
 // ns says, as applications do.
-func StartPHP(b *testing.B, parent string) *Server {
+func startPHP(b *testing.B, parent string) *server {
 	b.Helper()
-	s := Start(b, Config{Program: "php-fpm"}, parent)
-	script, err := configs.ReadFile("configs/work.php")
+	s := startServer(b, config{Program: "php-fpm"}, parent)
+	script, err := templates.ReadFile("configs/work.php")
 	must(b, err)
 	must(b, os.WriteFile(filepath.Join(s.Dir, "work.php"), script, 0o644))
 	return s
