@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"cmp"
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -66,8 +65,7 @@ func Open(o Options) (*Store, error) {
 	st.Store = lease.NewStore(lease.Options{
 		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		New:    func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st} },
-		Passes: func(err error) bool { return transient(err) && !errors.Is(err, context.DeadlineExceeded) },
+		New: func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st} },
 	})
 	return st, nil
 }

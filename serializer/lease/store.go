@@ -25,10 +25,6 @@ type Options struct {
 
 	// New makes the protocol of a session. It asks nothing of the servers.
 	New func(*Session) Protocol
-
-	// Passes reports whether an error of [Protocol.Start] may pass soon by itself. That of
-	// ErrElsewhere does not.
-	Passes func(error) bool
 }
 
 // ErrElsewhere is why a process begins no session in another history than its last one. There, it
@@ -287,15 +283,13 @@ func (st *Store) Complain(err error) {
 
 // run keeps a session until the store is closed.
 func (st *Store) run() {
-	for tries := 1; st.Ctx.Err() == nil; tries++ {
+	for st.Ctx.Err() == nil {
 		s, err := st.begin()
 		if err == nil {
 			s.protocol.Keep()
-			tries = 0
 			continue
 		}
-		// A connection may break at this moment, so a single failure means little.
-		if (tries >= 3 || errors.Is(err, ErrElsewhere) || !st.Passes(err)) && st.fail(err) && st.Ctx.Err() == nil {
+		if st.fail(err) && st.Ctx.Err() == nil {
 			st.Log.Warn(st.Name+" cannot be used; requests are refused until it can", "servers", st.Where, "path", st.Path(), "error", err)
 		}
 		Sleep(st.Ctx, 4*RetryPause)

@@ -54,7 +54,7 @@ func (l *losses) Lost(cause error) { l.causes <- cause }
 func follow() (st *Store, starts chan error, l *losses) {
 	starts, l = make(chan error), &losses{causes: make(chan error, 8)}
 	st = NewStore(Options{
-		TTL: ttl, Log: slog.New(slog.DiscardHandler), Passes: func(error) bool { return false },
+		TTL: ttl, Log: slog.New(slog.DiscardHandler),
 		New: func(s *Session) Protocol { return &fake{Session: s, starts: starts, refusals: &l.refusals} },
 	})
 	st.Follow(l)

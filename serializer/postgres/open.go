@@ -52,7 +52,7 @@ func Open(o Options) (*Store, error) {
 	st := &Store{namespace: o.Namespace, patience: min(max(o.TTL/4, time.Second), 5*time.Second), server: server}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "PostgreSQL", Where: fmt.Sprintf("%s:%d/%s", server.Host, server.Port, server.Database), Path: "postgres:" + st.namespace,
-		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), Passes: transient,
+		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
 		New: func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st, version: -1} },
 	})
 	return st, nil

@@ -63,7 +63,6 @@ func Open(o Options) (*Store, error) {
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + o.Namespace,
 		TTL: o.TTL, Log: o.Log, New: st.newSession,
-		Passes: func(err error) bool { return transient(err) && !timedOut(err) },
 	})
 	return st, nil
 }

@@ -10,7 +10,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -150,7 +149,7 @@ func TestPasswordChanged(t *testing.T) {
 	testlease.WantRefused(t, open(t, Options{}, testprocess.FreeAddr(t)), "connection refused")
 }
 
-// Bug: of timeouts, only those of a context were explained, and kept arrivals from waiting in vain.
+// Bug: of timeouts, only those of a context were explained.
 // The texts had durations such as 666.666666ms.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
@@ -162,12 +161,9 @@ func TestNoAnswer(t *testing.T) {
 		"a context": context.DeadlineExceeded,
 	} {
 		explained := st.servers.explain(fmt.Errorf("a: %w", err))
-		if !strings.HasPrefix(explained.Error(), "no answer within 667ms; see to the server") || st.Passes(explained) {
-			t.Errorf("%s: %v; passes %t", name, explained, st.Passes(explained))
+		if !strings.HasPrefix(explained.Error(), "no answer within 667ms; see to the server") {
+			t.Errorf("%s: %v", name, explained)
 		}
-	}
-	if !st.Passes(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}) {
-		t.Error("a refused connection does not pass")
 	}
 }
 
