@@ -68,10 +68,7 @@ func (r *Reporter) Waited(q *Request, err error) {
 // Entered reports that a request is inside. It has been since its wait ended.
 func (r *Reporter) Entered(q *Request) {
 	r.Inside.Add(1)
-	if c := r.Logger.Check(zap.DebugLevel, "entered"); c != nil {
-		c.Write(zap.String("queue", q.Queue), zap.String("token", q.token()), q.txid(),
-			zap.Int("position", q.Position), zap.Duration("wait", q.Waited))
-	}
+	r.logHold(q, zap.DebugLevel, "entered", nil)
 }
 
 // Ended reports that a turn has ended, which may be later than its request has left. If it was brief,
