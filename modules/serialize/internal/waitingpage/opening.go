@@ -1,6 +1,7 @@
 package waitingpage
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"math/rand/v2"
@@ -30,7 +31,7 @@ type Opening struct {
 	timer  *time.Timer                 // nil while nobody is registered
 }
 
-// chance is the hash of whose chance a browser has.
+// chance is the hash of whose chance a browser has: of the text that others may share, or of its id.
 type chance [sha256.Size]byte
 
 const (
@@ -149,10 +150,7 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 // lotOf is the lot of the ticket of a navigation. It has been counted already, so it does not find
 // its queue full. The turns around it will be over.
 func (n *Navigation) lotOf(t *Ticket) *lot {
-	c := &lot{Arrival: n.Arrival, ticket: t, chance: sha256.Sum256([]byte("of " + n.Chance))}
-	if n.Chance == "" {
-		c.chance = sha256.Sum256([]byte(t.id))
-	}
+	c := &lot{Arrival: n.Arrival, ticket: t, chance: sha256.Sum256([]byte(cmp.Or(n.Chance, t.id)))}
 	if !c.DropOldest {
 		c.MaxWaiting = 0
 	}
