@@ -57,16 +57,13 @@ func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Describe
 func (a *absences) left(of absent, allowed time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return time.Since(cost.latest) >= absencesKept })
 	most := 0.0
 	for _, of := range of.both() {
-		if cost := a.costs[of]; !cost.isOld() {
-			most = max(most, cost.used)
-		}
+		most = max(most, a.costs[of].used)
 	}
 	return time.Duration(float64(allowed) * (1 - most))
 }
-
-func (a absence) isOld() bool { return time.Since(a.latest) >= absencesKept }
 
 // lend gives the larger allowance to a turn, unless a tenth of the places of the queue have it
 // already. A single place never gets it. The turn gives it back by giveBack.
@@ -75,9 +72,6 @@ func (a *absences) lend(queue string, places int) bool {
 	defer a.mu.Unlock()
 	if places < 2 || a.long[queue] >= (places+9)/10 {
 		return false
-	}
-	if a.long == nil {
-		a.long = make(map[string]int)
 	}
 	a.long[queue]++
 	return true
@@ -95,10 +89,6 @@ func (a *absences) giveBack(queue string) {
 func (a *absences) add(of absent, part float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return cost.isOld() })
-	if a.costs == nil {
-		a.costs = make(map[absent]absence)
-	}
 	for _, of := range of.both() {
 		a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
 	}

@@ -54,7 +54,7 @@ func PlacesOf(e *engines.Shared) *Places {
 	type key struct{}
 	places, ok := e.Attached.Load(key{})
 	if !ok {
-		places, _ = e.Attached.LoadOrStore(key{}, &Places{Shared: e})
+		places, _ = e.Attached.LoadOrStore(key{}, &Places{Shared: e, absences: absences{costs: make(map[absent]absence), long: make(map[string]int)}})
 	}
 	return places.(*Places)
 }

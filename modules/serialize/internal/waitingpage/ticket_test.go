@@ -217,7 +217,7 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 // Bug: the end of one client's absence gave the whole queue back what others had just used up.
 func TestAbsencesEndApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var a absences
+		a := absences{costs: make(map[absent]absence)}
 		a.add(absent{"q", "one"}, 1)
 		time.Sleep(absencesKept / 2)
 		a.add(absent{"q", "two"}, 1)

@@ -250,7 +250,7 @@ func TestTurnOfAVisitWaits(t *testing.T) {
 			inside.Leave()
 		})
 	}
-	var a absences
+	a := absences{long: make(map[string]int)}
 	var lent []bool
 	for range 4 {
 		lent = append(lent, a.lend("a", 30))
