@@ -72,20 +72,14 @@ func (s *Handler) streams(r *http.Request) bool {
 	return s.KeepAlive.Always && mode != "navigate" && (mode != "" || !waitingpage.Accepts(r.Header, "text/html"))
 }
 
-// stream is the event stream that a request gets if it has to wait.
-type stream struct {
-	*eventstream.Stream
-	standing waitingpage.Standing // in the queue in which the request waits
-}
-
 // openStream makes the stream of a request. Its reason is that of the queue that has refused
 // the request, which may be an inner one.
-func openStream(w http.ResponseWriter, r *http.Request) *stream {
+func openStream(w http.ResponseWriter, r *http.Request) *eventstream.Stream {
 	placeholders := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	return &stream{Stream: eventstream.New(w, func() string {
+	return eventstream.New(w, func() string {
 		reason, _ := placeholders.GetString(telemetry.PlaceholderPrefix + "reason")
 		return reason
-	})}
+	})
 }
 
 // waitCommenting waits for the turn. Meanwhile, the client gets comments.
@@ -94,7 +88,6 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 	defer func() { restart() }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.stream.standing.Store(nil)
 	ticker := time.NewTicker(time.Duration(*p.handler.KeepAlive.Interval))
 	defer ticker.Stop()
 	return wait.EndTicking(ctx, ticker.C, func() {
@@ -115,7 +108,7 @@ func (p *passage) Standing() *waitingpage.Standing {
 	if p.stream == nil {
 		return nil
 	}
-	return &p.stream.standing
+	return &p.standing
 }
 
 // endStream ends the stream that the passage has opened, if it has begun. Error routes must not

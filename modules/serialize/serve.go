@@ -19,6 +19,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -45,7 +46,8 @@ type passage struct {
 	visit    *waitingpage.Part     // of the request in the visit of its browser, or nil
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
-	stream   *stream               // that the client gets if the passage has to wait, or nil
+	stream   *eventstream.Stream   // that the client gets if the passage has to wait, or nil
+	standing waitingpage.Standing  // for its comments
 
 	heldUntil time.Time                  // when the turn ends at the earliest; zero without hold_at_least
 	held      atomic.Pointer[time.Timer] // ends the turn then; nil unless the request has left
@@ -56,10 +58,10 @@ type passage struct {
 // routes.
 type passages struct {
 	turns    *turncontext.Turns
-	provided turncontext.Turns // with the same allocation
-	latest   *passage          // or nil
-	bypass   bool              // the request bypasses all queues from now on
-	stream   *stream           // of the outermost line with keepalive that the request has not left, or nil
+	provided turncontext.Turns   // with the same allocation
+	latest   *passage            // or nil
+	bypass   bool                // the request bypasses all queues from now on
+	stream   *eventstream.Stream // of the outermost line with keepalive that the request has not left, or nil
 }
 
 const passagesVar = "orderly.serialize"
