@@ -67,7 +67,7 @@ func TestWaitingPlacesSurviveReload(t *testing.T) {
 }
 
 // A ticket taken under a rule for several holders is of no use for a turn that must be
-// exclusive. A stricter ticket is good wherever more may be inside.
+// exclusive, and is given up. A stricter ticket is good wherever more may be inside.
 func TestWaitingTicketOfAnotherRule(t *testing.T) {
 	t.Parallel()
 	const queue = "path {$DIR}\nprefix a_\ntimeout 10m\nwaiting_page {\nafter 0\n}\n"
@@ -85,7 +85,7 @@ func TestWaitingTicketOfAnotherRule(t *testing.T) {
 			strict.waits("strict/mine")
 			strict.waits("loose/mine") // the same place
 			c.awaitTickets(len(inside) + 2)
-			if a := b.waits("strict/mine"); !strings.Contains(a.Text, "You are number 3 in the queue.") {
+			if a := b.waits("strict/mine"); !strings.Contains(a.Text, "You are number 2 in the queue.") {
 				t.Errorf("at the stricter line, the page shows %s", a.Text)
 			}
 			c.OpenAll()
