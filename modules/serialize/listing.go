@@ -3,6 +3,7 @@ package serialize
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
@@ -19,12 +20,25 @@ type listedQueue struct {
 }
 
 // queuesOf lists the queues of the engines that have names, or with nil of all, in the order
-// of paths and prefixes. It is never nil. Engines of one space, which differ in another setting, list the
-// same queues.
+// of paths and prefixes. It is never nil. Engines of one space have the same queues: each is
+// listed once, with the requests that any of them serves.
 func queuesOf(ctx context.Context, names map[*engines.Shared]string) []*listedQueue {
 	asked := slices.DeleteFunc(engines.All(), func(e *engines.Shared) bool { return names != nil && names[e] == "" })
 	lists := engines.AskAll(asked, func(e *engines.Shared) []*listedQueue { return listQueues(ctx, e) })
-	queues := append(make([]*listedQueue, 0), slices.Concat(lists...)...)
+	type key struct{ space, prefix string }
+	known := make(map[key]*listedQueue)
+	for _, q := range slices.Concat(lists...) {
+		k := key{q.engine.Space, q.Prefix}
+		if known[k] == nil || known[k].Error != "" {
+			known[k] = q
+		}
+		for _, t := range q.Tickets {
+			if listed := known[k].ticket(t.Token); listed != nil && t.Requester != nil {
+				*listed = t
+			}
+		}
+	}
+	queues := slices.AppendSeq(make([]*listedQueue, 0), maps.Values(known))
 	slices.SortFunc(queues, func(a, b *listedQueue) int {
 		return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Prefix, b.Prefix), cmp.Compare(a.engine.Key, b.engine.Key))
 	})
