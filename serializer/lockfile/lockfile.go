@@ -94,7 +94,7 @@ type Store struct {
 //
 // In a directory that everybody may write to, such as /tmp, the queues of each user lie in a
 // directory of his own: two users do not wait for each other. [Store.Path] says where. Users that
-// share queues need a directory of a common group (mode 2770). A process can have some 25,000 tickets
+// share queues need a directory of a common group (mode 2770). A process can have some 50,000 tickets
 // in a directory.
 //
 // Turns are never lost, so a context of [serializer.Turn] ends only by an eviction or by Close. Do

@@ -94,7 +94,7 @@ func (o *Own) Put(number uint64, file string, rule serializer.Rule) (place uint6
 			return uint64(i), nil
 		}
 	}
-	return 0, errors.New("the owner file has no room for more tickets")
+	return 0, errors.New("the owner file has no room for more tickets: bound how many wait")
 }
 
 // Set notes the state of a ticket, unless it is gone by now.

@@ -81,10 +81,10 @@ func ruleOf(w word) serializer.Rule {
 // The layout of the file. A place has two words.
 const (
 	textSize   = 4096
-	placeBits  = 15
+	placeBits  = 16
 	allWords   = 2 << placeBits
 	fileSize   = textSize + 8*allWords
-	mostPlaces = 256 // in which the words of a ticket may lie; with 20,000 tickets, it is in the first few
+	mostPlaces = 256 // in which the words of a ticket may lie; with 40,000 tickets, it is in the first few
 )
 
 // placeOf returns the index of the first word of the nth place of a number.
