@@ -78,6 +78,26 @@ type kitchen struct {
 	dir string // of the lock files
 }
 
+// follow goes step by step: "+0 1" waits until 0 and 1 have entered the upstream and checks that nobody
+// else does, and "-0" lets 0 leave.
+func (k *kitchen) follow(steps ...string) {
+	inside := make(map[string]*testcaddy.Hit)
+	for _, step := range steps {
+		names := strings.Fields(step[1:])
+		for _, name := range names {
+			if step[0] == '-' {
+				inside[name].Leave()
+				continue
+			}
+			v := k.Next(names...)
+			inside[v.Name] = v
+		}
+		if step[0] == '+' {
+			k.Nobody()
+		}
+	}
+}
+
 // recipePages are those whose Caddyfiles the tests run.
 var recipePages = []string{"recipes.md", "moving-from-mod-serializer.md"}
 

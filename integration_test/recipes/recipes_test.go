@@ -43,7 +43,7 @@ func TestAdmissionInRecipes(t *testing.T) {
 				answers = append(answers, testcaddy.Send(t, words[0], k.url+words[1], "", as(words[2])...))
 				wait.Until(t, "it has a ticket", func() bool { return strings.Count(k.Ask("/serialize/queues"), `"token"`) == i+1 })
 			}
-			k.Follow(strings.Split(test.steps, ", ")...)
+			k.follow(strings.Split(test.steps, ", ")...)
 			for path := range strings.FieldsSeq(test.free) {
 				answer := testcaddy.Send(t, "POST", k.url+path, "")
 				k.Next(path).Leave()
@@ -75,7 +75,7 @@ func TestSessionsWithoutCookie(t *testing.T) {
 		answers = append(answers, k.get(t, path, append(as("anna"), "Cookie", "session=a")...))
 		k.awaitTickets(t, "session_", i+1)
 	}
-	k.Follow("+0 1 2 3")
+	k.follow("+0 1 2 3")
 	k.Open("3")
 	k.Next("4")
 	k.OpenAll()
@@ -248,7 +248,7 @@ func TestCallsInAMinute(t *testing.T) {
 	k.awaitTickets(t, "partner_", 2)
 	third := k.get(t, "2")
 	k.awaitTickets(t, "partner_", 3)
-	k.Follow("+0 1", "-0 1")
+	k.follow("+0 1", "-0 1")
 	want(t, first, 200, "served 0")
 	want(t, second, 200, "served 1")
 	k.Nobody()

@@ -233,27 +233,6 @@ func (u *Upstream) Nobody() {
 	}
 }
 
-// Follow goes step by step: "+0 1" waits until 0 and 1 have entered and checks that nobody
-// else does, and "-0" lets 0 leave.
-func (u *Upstream) Follow(steps ...string) {
-	u.t.Helper()
-	inside := make(map[string]*Hit)
-	for _, step := range steps {
-		names := strings.Fields(step[1:])
-		for _, name := range names {
-			if step[0] == '-' {
-				inside[name].Leave()
-				continue
-			}
-			v := u.Next(names...)
-			inside[v.Name] = v
-		}
-		if step[0] == '+' {
-			u.Nobody()
-		}
-	}
-}
-
 // AwaitEntry waits until the hit with a name has begun.
 func (u *Upstream) AwaitEntry(name string) (v *Hit) {
 	u.t.Helper()

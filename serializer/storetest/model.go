@@ -181,56 +181,50 @@ func (h *history) setPaused(name string, paused bool) (what string) {
 // compare waits until everything is as the model says.
 func (h *history) compare(after string) {
 	h.Helper()
-	want, got := h.wanted(), ""
+	want, got := h.describe(func(e *caller) string { return e.answer }, h.model), ""
 	for _, e := range h.engines {
-		same := wait.Poll(h.Patience, func() bool {
-			// Read before the list: the ticket of a caller that was refused must not be
-			// in a list that is read afterwards.
-			got = h.answers((*caller).got)
-			got += h.listed(e)
+		if !wait.Poll(h.Patience, func() bool {
+			got = h.describe((*caller).got, func() []serializer.QueueState { return h.list(e) })
 			return got == want
-		})
-		if !same {
+		}) {
 			h.Fatalf("%s:\nis       %s\nexpected %s", after, got, want)
 		}
 	}
 }
 
-// wanted describes the callers and the queues in the model.
-func (h *history) wanted() string {
-	var b strings.Builder
-	b.WriteString(h.answers(func(e *caller) string { return e.answer }))
-	for _, name := range slices.Sorted(maps.Keys(h.queues)) {
-		q := h.queues[name]
-		if len(q.tickets) == 0 && !q.paused {
-			continue
-		}
-		fmt.Fprintf(&b, "%q, paused %t:", name, q.paused)
-		for _, e := range q.tickets {
-			fmt.Fprintf(&b, " %v inside %t,", e.arrival.Client, e.inside)
-		}
-	}
-	return b.String()
-}
-
-// listed describes the queues, as an engine lists them.
-func (h *history) listed(e *serializer.Engine) string {
-	h.Helper()
-	var b strings.Builder
-	for _, q := range h.list(e) {
-		fmt.Fprintf(&b, "%q, paused %t:", q.Prefix, q.PausedUntil != nil)
-		for _, t := range q.Tickets {
-			fmt.Fprintf(&b, " %s inside %t,", t.Client, t.State == serializer.StateInside)
-		}
-	}
-	return b.String()
-}
-
-// answers describes what the callers have got.
-func (h *history) answers(of func(*caller) string) string {
+// describe describes what callers have got, and then the queues: the ticket of a caller that was refused
+// must not be in a list that is read afterwards.
+func (h *history) describe(answer func(*caller) string, list func() []serializer.QueueState) string {
 	var b strings.Builder
 	for _, e := range h.callers {
-		fmt.Fprintf(&b, "%v %s; ", e.arrival.Client, of(e))
+		fmt.Fprintf(&b, "%v %s; ", e.arrival.Client, answer(e))
+	}
+	for _, q := range list() {
+		fmt.Fprintf(&b, "%q, paused %t:", q.Prefix, q.PausedUntil != nil)
+		for _, t := range q.Tickets {
+			fmt.Fprintf(&b, " %s %s,", t.Client, t.State)
+		}
 	}
 	return b.String()
+}
+
+// model lists the queues of the model, as engines should.
+func (h *history) model() (list []serializer.QueueState) {
+	for _, name := range slices.Sorted(maps.Keys(h.queues)) {
+		q, s := h.queues[name], serializer.QueueState{Prefix: name}
+		if q.paused {
+			s.PausedUntil = new(time.Time)
+		}
+		for _, e := range q.tickets {
+			t := serializer.TicketState{Client: e.arrival.Client, State: serializer.StateWaiting}
+			if e.inside {
+				t.State = serializer.StateInside
+			}
+			s.Tickets = append(s.Tickets, t)
+		}
+		if q.paused || len(q.tickets) > 0 {
+			list = append(list, s)
+		}
+	}
+	return list
 }

@@ -100,7 +100,7 @@ func (g *group) until(what string, holds func() bool) {
 func (r *recorder) untilSynced(what string, holds func() bool) {
 	r.Helper()
 	r.Options.until(r.TB, fmt.Sprintf("store %d has reported %s", r.index, what), func() (ok bool) {
-		r.must("Sync", r.store.Sync)
+		r.check(r.store.Sync(r.soon()))
 		r.locked(func() { ok = holds() })
 		return ok
 	})
@@ -145,21 +145,18 @@ func (g *group) end() {
 	}
 }
 
-// call calls a method of the store with a context that is done when patience ends.
-func (r *recorder) call(name string, method func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), r.Patience)
-	defer cancel()
-	if err := method(ctx); err != nil {
-		return fmt.Errorf("store %d: %s: %w", r.index, name, err)
-	}
-	return nil
+// soon is a context that is done when patience ends.
+func (o Options) soon() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(o.Patience, cancel)
+	return ctx
 }
 
-// must is like call, and fails the test if there is an error.
-func (r *recorder) must(name string, method func(context.Context) error) {
+// check fails the test if a method of the store has failed.
+func (r *recorder) check(err error) {
 	r.Helper()
-	if err := r.call(name, method); err != nil {
-		r.Fatal(err)
+	if err != nil {
+		r.Fatalf("store %d: %v", r.index, err)
 	}
 }
 
@@ -175,7 +172,7 @@ func (r *recorder) ticket(text string, rule serializer.Rule) *serializer.Ticket 
 func (r *recorder) enter(text string, rule ...serializer.Rule) *serializer.Ticket {
 	r.Helper()
 	t := r.ticket(text, append(rule, alone)[0])
-	r.must("Append", func(ctx context.Context) error { return r.append(ctx, t) })
+	r.check(r.append(r.soon(), t))
 	return t
 }
 

@@ -29,7 +29,7 @@ func storeNumbers(g *group) {
 					for n := range batch {
 						batch[n] = r.ticket([]string{"a_", "b_"}[(i+n)%2], alone)
 					}
-					if err := r.call("Append", func(ctx context.Context) error { return r.append(ctx, batch...) }); err != nil {
+					if err := r.append(r.soon(), batch...); err != nil {
 						g.Error(err)
 						return
 					}
@@ -90,9 +90,7 @@ func storePublished(g *group) {
 	next, done := second.ticket("a_", alone), make(chan error, 1)
 	g.locked(func() {
 		first.onJoined = func() {
-			go func() {
-				done <- second.call("Append", func(ctx context.Context) error { return second.append(ctx, next) })
-			}()
+			go func() { done <- second.append(second.soon(), next) }()
 			wait.Poll(meanwhile, func() bool { return len(done) > 0 })
 		}
 	})
@@ -113,7 +111,7 @@ func storeUnwanted(g *group) {
 	for i, r := range g.recorders {
 		batch := []*serializer.Ticket{r.ticket("a_", alone), r.ticket("a_", alone), r.ticket("b_", alone), r.ticket("a_", alone)}
 		g.locked(func() { r.unwanted = map[*serializer.Ticket]bool{batch[1+i%2]: true, batch[3]: true} })
-		r.must("Append", func(ctx context.Context) error { return r.append(ctx, batch...) })
+		r.check(r.append(r.soon(), batch...))
 		g.busy()
 		g.agree()
 	}
@@ -188,13 +186,13 @@ func storeEvict(g *group) {
 		t, untouched := r.enter("a_"), r.enter("a_")
 		g.agree()
 		seen := other.find(idOf(t))
-		other.must("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
+		other.check(other.store.Evict(other.soon(), seen))
 		g.until("the owner is asked to evict", func() bool { return r.evictions[idOf(t)] > 0 })
 		g.busy()
 		g.until("no other ticket is evicted", func() bool { return r.evictions[idOf(untouched)] == 0 })
 		r.remove(t)
 		g.agree()
-		err := other.call("Evict", func(ctx context.Context) error { return other.store.Evict(ctx, seen) })
+		err := other.store.Evict(other.soon(), seen)
 		other.expect(errors.Is(err, serializer.ErrNoTicket), "evicting a ticket that has gone: %v; expected %v", err, serializer.ErrNoTicket)
 	}
 }
@@ -209,9 +207,9 @@ func clientOf(n int) string {
 func (r *recorder) pause(name string, until time.Time) {
 	r.Helper()
 	if until.IsZero() {
-		r.must("Resume", func(ctx context.Context) error { return r.store.Resume(ctx, name) })
+		r.check(r.store.Resume(r.soon(), name))
 	} else {
-		r.must("Pause", func(ctx context.Context) error { return r.store.Pause(ctx, name, until) })
+		r.check(r.store.Pause(r.soon(), name, until))
 	}
 	r.reported(name, until)
 }

@@ -28,16 +28,11 @@ func outcomeOf(reason serializer.Reason) int {
 
 // arrives is an arrival of a goroutine in a queue.
 func (p *process) arrives(g int, port uint16, queue int, r *rand.Rand) *caller {
-	q, reader := queues[queue], queues[queue].mixed && r.IntN(10) < 8
-	a := serializer.Arrival{
-		Queue: q.prefix, Rule: serializer.Rule{Limit: q.limit, Shared: reader}, MaxWaiting: q.keep, DropOldest: q.keep > 0,
-		Client:  fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port),
-		Timeout: p.Patience, Requester: anybody{},
-	}
-	if q.slots {
-		a.Slots = func() []string { return slotNames }
-	}
-	return &caller{process: p, record: record{who: who{goroutine: g}, queue: queue, reader: reader}, rand: r, arrival: a, port: port}
+	a := queues[queue]
+	a.Rule.Shared = a.Rule.Shared && r.IntN(10) < 8
+	a.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
+	a.Timeout, a.Requester = p.Patience, anybody{}
+	return &caller{process: p, record: record{who: who{goroutine: g}, queue: queue, reader: a.Rule.Shared}, rand: r, arrival: a, port: port}
 }
 
 // impatience is how long impatient callers wait at most.
@@ -139,30 +134,25 @@ func spendHold(r *rand.Rand) {
 	}
 }
 
-// testQueue is a queue for which the processes compete.
-type testQueue struct {
-	prefix string
-	limit  int  // how many may be inside; 0 means one
-	mixed  bool // readers and writers
-	slots  bool // each inside has one of as many slots as may be inside
-	keep   int  // if more than this wait, the first is superseded; 0 means no limit
+// queues are those for which the processes compete, as arrivals in them. They have similar names: each must be
+// a separate queue. If readers come, writers come, too.
+var queues = []serializer.Arrival{
+	{Queue: "a_"},
+	{Queue: "a"},
+	{Queue: "a_b_"},
+	{Queue: "a0"},
+	{Queue: ""},
+	{Queue: "a_0000"},
+	{Queue: "limited_", Rule: serializer.Rule{Limit: 3}},
+	{Queue: "slots_", Rule: serializer.Rule{Limit: 3}, Slots: func() []string { return slotNames }},
+	{Queue: "mixed_", Rule: serializer.Rule{Shared: true}},
+	{Queue: "latest_", MaxWaiting: 1, DropOldest: true},
+	{Queue: "latest_limited_", Rule: serializer.Rule{Limit: 3}, MaxWaiting: 2, DropOldest: true},
+	{Queue: "latest_mixed_", Rule: serializer.Rule{Shared: true}, MaxWaiting: 4, DropOldest: true},
 }
 
-// queues have similar prefixes: each must be a separate queue.
-var queues = []testQueue{
-	{prefix: "a_"},
-	{prefix: "a"},
-	{prefix: "a_b_"},
-	{prefix: "a0"},
-	{prefix: ""},
-	{prefix: "a_0000"},
-	{prefix: "limited_", limit: 3},
-	{prefix: "slots_", limit: 3, slots: true},
-	{prefix: "mixed_", mixed: true},
-	{prefix: "latest_", keep: 1},
-	{prefix: "latest_limited_", limit: 3, keep: 2},
-	{prefix: "latest_mixed_", mixed: true, keep: 4},
-}
+// slotNames are those of each queue with slots.
+var slotNames = []string{"a", "b", "c"}
 
 // randomQueue is the first one in a third of the cases.
 func randomQueue(r *rand.Rand) int { return max(r.IntN(3*len(queues)/2)-len(queues)/2, 0) }
@@ -173,15 +163,12 @@ var pausable = []string{"a_", "a", "a_b_", "a0", "limited_", "slots_", "mixed_",
 // queuesOf returns the queues that a name of a pause stands for.
 func queuesOf(name string) (of []int) {
 	for i, q := range queues {
-		if paused, _ := path.Match(name, q.prefix); paused {
+		if paused, _ := path.Match(name, q.Queue); paused {
 			of = append(of, i)
 		}
 	}
 	return of
 }
-
-// slotNames are those of each queue with slots.
-var slotNames = []string{"a", "b", "c"}
 
 // anybody marks local tickets in lists.
 type anybody struct{}

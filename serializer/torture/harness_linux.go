@@ -269,15 +269,12 @@ const callPatience = 10 * time.Second
 // killed before.
 func (h *harness) call(s *slot, method string, arg any) bool {
 	c := s.child.Load()
-	select {
-	case answer := <-c.client.Go(method, arg, new(bool), make(chan *rpc.Call, 1)).Done:
-		return answer.Error == nil
-	case <-time.After(callPatience):
-	}
-	_ = c.cmd.Process.Signal(syscall.SIGQUIT) // it shows where it hangs, unless it is stopped
-	time.Sleep(time.Second)
-	h.problem("process %d does not return from %s", c.number, method)
-	return false
+	hangs := time.AfterFunc(callPatience, func() {
+		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // it shows where, once it is not stopped
+		h.problem("process %d does not return from %s", c.number, method)
+	})
+	defer hangs.Stop()
+	return c.client.Call(method, arg, new(bool)) == nil
 }
 
 // callAny calls a method of one of the processes, which may be killed in the meantime.

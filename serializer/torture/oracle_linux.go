@@ -40,7 +40,6 @@ type oracle struct {
 
 // queueOracle is what the oracle knows about one queue.
 type queueOracle struct {
-	testQueue
 	judge    testjudge.Queue[*record]
 	evicting map[uint64]bool // tokens that somebody has asked to evict
 }
@@ -64,8 +63,8 @@ func newOracle() oracle {
 		start: now(), pause: new(pause), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
 		newest: make(map[int]*record), refused: make([]int, reasons+len(serializer.Reasons())),
 	}
-	for _, q := range queues {
-		o.queues = append(o.queues, queueOracle{testQueue: q, evicting: make(map[uint64]bool)})
+	for range queues {
+		o.queues = append(o.queues, queueOracle{evicting: make(map[uint64]bool)})
 	}
 	return o
 }
@@ -102,13 +101,13 @@ func (o *oracle) judge(r *record) {
 
 func (o *oracle) enter(q *queueOracle, e *record) {
 	o.entries++
-	if q.slots {
+	if queues[e.queue].Slots != nil {
 		o.slotted++
 	}
 	q.judge.Leave(func(h *record) bool {
 		died, dead := o.deaths[h.process]
 		if dead {
-			o.noteRecovery(q, died, e)
+			o.noteRecovery(died, e)
 		}
 		return dead
 	})
@@ -125,8 +124,8 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 }
 
 // noteRecovery measures a recovery if no other fault was in progress, and somebody waited.
-func (o *oracle) noteRecovery(q *queueOracle, died int64, e *record) {
-	if q.limit == 0 && !q.mixed && e.arrived <= died && !o.busy(died-int64(settleTime), e.at, "kill") {
+func (o *oracle) noteRecovery(died int64, e *record) {
+	if queues[e.queue].Rule == (serializer.Rule{}) && e.arrived <= died && !o.busy(died-int64(settleTime), e.at, "kill") {
 		o.recovered = append(o.recovered, time.Duration(e.at-died))
 	}
 }
@@ -134,8 +133,8 @@ func (o *oracle) noteRecovery(q *queueOracle, died int64, e *record) {
 // Judged is the turn of a record.
 func (r *record) Judged() testjudge.Turn {
 	q, turn := queues[r.queue], testjudge.Turn{Token: r.token}
-	turn.Rule = serializer.Rule{Limit: q.limit, Shared: r.reader}
-	if turn.Slots = q.slots; r.slot >= 0 {
+	turn.Rule, turn.Slots = serializer.Rule{Limit: q.Rule.Limit, Shared: r.reader}, q.Slots != nil
+	if r.slot >= 0 {
 		turn.Slot = slotNames[r.slot]
 	}
 	return turn
@@ -158,7 +157,7 @@ func (o *oracle) blame(kind string, records ...*record) {
 	var text strings.Builder
 	for _, r := range records {
 		fmt.Fprintf(&text, " [%q process %d opened %.3f goroutine %d token %d slot %d reader %t arrived %.3f entered %.3f]",
-			queues[r.queue].prefix, r.process, o.ms(r.opened), r.goroutine, r.token, r.slot, r.reader, o.ms(r.arrived), o.ms(r.at))
+			queues[r.queue].Queue, r.process, o.ms(r.opened), r.goroutine, r.token, r.slot, r.reader, o.ms(r.arrived), o.ms(r.at))
 	}
 	if len(records) > 0 {
 		o.find(kind, text.String())

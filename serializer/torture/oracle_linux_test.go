@@ -52,7 +52,7 @@ func TestLastInside(t *testing.T) {
 		ticket("1", serializer.StateInside), ticket("2", serializer.StateWaiting),
 		ticket("3", serializer.StateWaiting), ticket("4", serializer.StateWaiting),
 	}
-	if with, without := lastInside(tickets, testQueue{limit: 3, slots: true}), lastInside(tickets, testQueue{limit: 3}); with != 3 || without != 1 {
+	if with, without := lastInside(tickets, queues[7]), lastInside(tickets, queues[6]); with != 3 || without != 1 {
 		t.Errorf("with slots, the last one inside is %d, and %d without; expected 3 and 1", with, without)
 	}
 }

@@ -92,7 +92,7 @@ func (p *process) Confirm(c Pausing, _ *bool) error {
 	for _, queue := range queuesOf(c.Name) {
 		last := uint64(0)
 		for _, s := range states {
-			if s.Prefix == queues[queue].prefix {
+			if s.Prefix == queues[queue].Queue {
 				last = lastInside(s.Tickets, queues[queue])
 			}
 		}
@@ -103,9 +103,9 @@ func (p *process) Confirm(c Pausing, _ *bool) error {
 
 // lastInside returns the last token of own tickets that are inside, or may be: one without a slot is listed
 // as waiting.
-func lastInside(tickets []serializer.TicketState, q testQueue) (last uint64) {
+func lastInside(tickets []serializer.TicketState, q serializer.Arrival) (last uint64) {
 	for i, t := range tickets {
-		if t.Requester != nil && (t.State == serializer.StateInside || q.slots && i < q.limit) {
+		if t.Requester != nil && (t.State == serializer.StateInside || q.Slots != nil && i < q.Rule.Limit) {
 			last = max(last, tokenOf(t))
 		}
 	}
@@ -117,7 +117,7 @@ func (p *process) Evict(random uint64, _ *bool) error {
 	e := p.engine.Load()
 	states, err := e.Queues(context.Background())
 	for _, s := range states {
-		queue := slices.IndexFunc(queues, func(q testQueue) bool { return q.prefix == s.Prefix })
+		queue := slices.IndexFunc(queues, func(q serializer.Arrival) bool { return q.Queue == s.Prefix })
 		if queue >= 0 && len(s.Tickets) > 0 {
 			token := tokenOf(s.Tickets[random%uint64(len(s.Tickets))])
 			p.put(evicts, record{queue: queue, token: token})

@@ -105,7 +105,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 	m := testetcd.Start(t, testetcd.Debian)
 	demandLogin(t, m.URL)
 	openAlone(t, etcd.Options{Username: "orderly", Password: "wrong"}, m.URL)
-	logins := func() float64 { return m.Metric("grpc_server_handled_total", `grpc_method="Authenticate"`) }
+	logins := func() float64 { return metric(m, "grpc_server_handled_total", `grpc_method="Authenticate"`) }
 	time.Sleep(2 * time.Second)
 	before := logins()
 	time.Sleep(4 * time.Second)
@@ -159,7 +159,7 @@ func TestStreamsOfEndedTokens(t *testing.T) {
 	for range rounds {
 		time.Sleep(3 * time.Second) // longer than a token lives without use
 		testlease.Enter(t, e).Turn.Leave()
-		counts = append(counts, m.Metric("etcd_debugging_mvcc_watch_stream_total ", ""))
+		counts = append(counts, metric(m, "etcd_debugging_mvcc_watch_stream_total ", ""))
 	}
 	t.Log("streams:", fmt.Sprint(counts))
 	if last := counts[len(counts)-1]; last > counts[0]+1 || counts[0] == 0 {

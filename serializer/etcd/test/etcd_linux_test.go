@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,4 +132,16 @@ func waitUntilEmpty(t testing.TB, c *clientv3.Client) {
 		}
 		return nil
 	})
+}
+
+// metric sums up the values of one of etcd's metrics whose lines have a text.
+func metric(m *testetcd.Server, name, text string) (sum float64) {
+	out, _ := exec.Command("curl", "--silent", "--max-time", "1", m.URL+"/metrics").Output() // the member may not run
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
+			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+			sum += value
+		}
+	}
+	return sum
 }

@@ -29,7 +29,7 @@ func TestFaults(t *testing.T) {
 	members, endpoints := startTrio(t, testetcd.Own)
 	var engines []*serializer.Engine
 	for _, m := range members {
-		for m.Metric("etcd_debugging_mvcc_watcher_total ", "") == 0 { // a process begins with a random member
+		for metric(m, "etcd_debugging_mvcc_watcher_total ", "") == 0 { // a process begins with a random member
 			engines = append(engines, open(t, etcd.Options{TTL: ttl}, endpoints...))
 		}
 	}
@@ -77,7 +77,7 @@ func awaitLeader(t testing.TB, members []*testetcd.Server) (leader int) {
 	wait.Until(t, "a member leads", func() bool {
 		leaders := 0
 		for i, m := range members {
-			if m.Leads() {
+			if metric(m, "etcd_server_is_leader ", "") == 1 {
 				leader = i
 				leaders++
 			}

@@ -237,16 +237,11 @@ func (h *hold) String() string { return fmt.Sprintf("%+v since %s", h.Turn, h.En
 
 // Come has n clients of each engine come to a queue.
 func Come(queue string, n int, engines ...*serializer.Engine) *Clients {
-	return comeToSlots(queue, nil, n, engines...)
+	return come(Arrival(queue, 30*time.Second), n, engines...)
 }
 
-// comeToSlots is Come for a queue with slots.
-func comeToSlots(queue string, slots []string, n int, engines ...*serializer.Engine) *Clients {
+func come(a serializer.Arrival, n int, engines ...*serializer.Engine) *Clients {
 	c := new(Clients)
-	a := serializer.Arrival{Queue: queue, Timeout: 30 * time.Second, Rule: serializer.Rule{Limit: len(slots)}}
-	if slots != nil {
-		a.Slots = func() []string { return slots }
-	}
 	for _, e := range engines {
 		for range n {
 			c.group.Go(func() {
@@ -328,8 +323,8 @@ func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n i
 	var turns sync.WaitGroup
 	var mu sync.Mutex
 	var tokens []uint64
-	var come func(e *serializer.Engine, times int)
-	come = func(e *serializer.Engine, times int) {
+	var again func(e *serializer.Engine, times int)
+	again = func(e *serializer.Engine, times int) {
 		e.Join(Arrival(Queue, 0), func(turn serializer.Turn, err error) {
 			defer turns.Done()
 			if err != nil {
@@ -341,14 +336,14 @@ func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n i
 			mu.Unlock()
 			turn.Leave()
 			if times > 1 {
-				come(e, times-1)
+				again(e, times-1)
 			}
 		})
 	}
 	holder, start := Enter(t, engines[0]), time.Now()
 	turns.Add(2 * n)
 	for i := range n {
-		come(engines[i%2], 2)
+		again(engines[i%2], 2)
 	}
 	wait.Until(t, "all wait", func() bool { return tickets() == n+1 })
 	joined := time.Since(start)

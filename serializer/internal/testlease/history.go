@@ -65,7 +65,9 @@ func (h Histories) Run(t *testing.T) {
 // process did not run.
 func (h Histories) round(seen map[string]int) (all, onSlots *Clients, stall time.Duration) {
 	stalled := testprocess.LongestStall()
-	all, onSlots = Come(Queue, 2, h.Engines...), comeToSlots("slots_", []string{"a", "b"}, 2, h.Engines...)
+	slots := Arrival("slots_", 30*time.Second)
+	slots.Rule.Limit, slots.Slots = 2, func() []string { return []string{"a", "b"} }
+	all, onSlots = Come(Queue, 2, h.Engines...), come(slots, 2, h.Engines...)
 	clients := []*Clients{all, onSlots}
 	for i, e := range h.Engines {
 		// Turns of a queue with one process pass on and end also while it gets no answers.

@@ -138,31 +138,6 @@ func (s *Server) Client(t testing.TB) *clientv3.Client {
 	return c
 }
 
-// Metric sums up the values of one of etcd's metrics whose lines have a text.
-func (s *Server) Metric(name, text string) (sum float64) {
-	out, _ := exec.Command("curl", "--silent", "--max-time", "1", s.URL+"/metrics").Output() // the member may not run
-	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, name) && strings.Contains(line, text) {
-			value, _ := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
-			sum += value
-		}
-	}
-	return sum
-}
-
-// Leads reports whether the member leads its cluster.
-func (s *Server) Leads() bool { return s.Metric("etcd_server_is_leader ", "") == 1 }
-
-// Leases lists the leases in etcd.
-func Leases(t testing.TB, c *clientv3.Client) []clientv3.LeaseStatus {
-	t.Helper()
-	answer, err := c.Leases(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return answer.Leases
-}
-
 // DemandLogin makes the users root and orderly, whose passwords are root and secret,
 // and switches authentication on. orderly may read and write in the namespace.
 func DemandLogin(ctx context.Context, c *clientv3.Client, namespace string) error {
