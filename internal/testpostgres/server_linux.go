@@ -35,20 +35,20 @@ type Server struct {
 // superuser is orderly, without a password, and so is its database.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s := newServer(t, Dir(t), append([]string{"fsync=off", "max_wal_size=256MB"}, settings...)...)
+	s := newServer(t, append([]string{"fsync=off", "max_wal_size=256MB"}, settings...)...)
 	s.run("initdb", "--pgdata", s.Data, "--username", "orderly", "--auth", "trust", "--no-sync", "--no-instructions")
 	s.Run()
 	s.Query("template1", "CREATE DATABASE orderly")
 	return s
 }
 
-func newServer(t testing.TB, dir string, settings ...string) *Server {
+func newServer(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	found, _ := filepath.Glob("/usr/lib/postgresql/*/bin")
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
-	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir, "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
+	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir(t), "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
 	host, port, _ := net.SplitHostPort(s.Addr)
 	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
 	for _, setting := range append(settings, "shared_buffers=16MB") {
@@ -58,9 +58,9 @@ func newServer(t testing.TB, dir string, settings ...string) *Server {
 }
 
 // Standby runs a server that follows this one.
-func (s *Server) Standby(dir string) *Server {
+func (s *Server) Standby() *Server {
 	s.t.Helper()
-	standby := newServer(s.t, dir)
+	standby := newServer(s.t)
 	s.run("pg_basebackup", "--pgdata", standby.Data, "--dbname", s.URL(), "--wal-method", "stream", "--checkpoint", "fast", "--write-recovery-conf", "--no-sync")
 	standby.Run()
 	return standby
@@ -69,9 +69,8 @@ func (s *Server) Standby(dir string) *Server {
 // StartPooler runs pgbouncer in transaction mode in front of the server at an address.
 func StartPooler(t testing.TB, addr string) *Server {
 	t.Helper()
-	dir := Dir(t)
-	p := newServer(t, dir)
-	file := filepath.Join(dir, "pgbouncer.ini")
+	p := newServer(t)
+	file := filepath.Join(filepath.Dir(p.Data), "pgbouncer.ini")
 	server, own := netip.MustParseAddrPort(addr), netip.MustParseAddrPort(p.Addr)
 	text := fmt.Sprintf("[databases]\norderly = user=orderly host=%s port=%d\n[pgbouncer]\nlisten_addr=%s\nlisten_port=%d\nunix_socket_dir=\n"+
 		"auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", server.Addr(), server.Port(), own.Addr(), own.Port())
@@ -156,14 +155,14 @@ func unprivileged(t testing.TB) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Credential: as}
 }
 
-// Dir makes a directory of the test that the server's user may write to.
-func Dir(t testing.TB) string {
+// dir makes a directory of the test that the server's user may write to.
+func dir(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "postgres")
+	path, err := os.MkdirTemp("", "postgres")
 	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(dir)) })
-	check(t, os.Chmod(dir, 0o777))
-	return dir
+	t.Cleanup(func() { check(t, os.RemoveAll(path)) })
+	check(t, os.Chmod(path, 0o777))
+	return path
 }
 
 func check(t testing.TB, err error) {

@@ -96,7 +96,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	primary := testpostgres.Start(t)
 	makeSettable(primary)
-	standby := primary.Standby(testpostgres.Dir(t))
+	standby := primary.Standby()
 	links := []*testrelay.Relay{testrelay.Start(t, primary.Addr), testrelay.Start(t, primary.Addr)}
 	long, other := Options{URL: urlOf(links[0].Addr), TTL: 6 * shortTTL}, ready(t, urlOf(links[1].Addr))
 	before := open(t, long)

@@ -263,7 +263,7 @@ func (r *replicated) faults() map[string]func() {
 			r.primary.Kill()
 			r.standby.Promote()
 			all(func(link *testrelay.Relay) { link.Lead(r.standby.Addr) })
-			r.primary, r.standby = r.standby, r.standby.Standby(testpostgres.Dir(r.t))
+			r.primary, r.standby = r.standby, r.standby.Standby()
 			time.Sleep(r.ttl + time.Second)
 		},
 	}
@@ -273,7 +273,7 @@ func (r *replicated) faults() map[string]func() {
 func TestHistories(t *testing.T) {
 	r := &replicated{t: t, ttl: 5 * time.Second, primary: testpostgres.Start(t)}
 	makeSettable(r.primary)
-	r.standby = r.primary.Standby(testpostgres.Dir(t))
+	r.standby = r.primary.Standby()
 	var engines []*serializer.Engine
 	for i := range 3 {
 		link := testrelay.Start(t, r.primary.Addr)

@@ -27,12 +27,12 @@ func outcomeOf(reason serializer.Reason) int {
 }
 
 // arrives is an arrival of a goroutine in a queue.
-func (p *process) arrives(g int, port uint16, queue int, r *rand.Rand) *caller {
+func (p *process) arrives(g, queue int, r *rand.Rand) *caller {
 	a := queues[queue]
 	a.Rule.Shared = a.Rule.Shared && r.IntN(10) < 8
-	a.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), port)
+	a.Client = fmt.Sprintf("127.%d.%d.%d:%d", byte(p.Number>>8), byte(p.Number), byte(g), r.IntN(1<<16))
 	a.Timeout, a.Requester = p.Patience, anybody{}
-	return &caller{process: p, record: record{who: who{goroutine: g}, queue: queue, reader: a.Rule.Shared}, rand: r, arrival: a, port: port}
+	return &caller{process: p, record: record{goroutine: g, queue: queue, reader: a.Rule.Shared}, rand: r, arrival: a}
 }
 
 // impatience is how long impatient callers wait at most.
@@ -41,8 +41,8 @@ const impatience = 20 * time.Millisecond
 // call enters queues until the run ends. A few callers are impatient, or hang up.
 func (p *process) call(g int) {
 	r := rand.New(rand.NewPCG(p.Seed, uint64(p.Number)<<16|uint64(g)))
-	for port := uint16(1024); !p.stopping.Load(); port++ {
-		c := p.arrives(g, port, randomQueue(r), r)
+	for !p.stopping.Load() {
+		c := p.arrives(g, randomQueue(r), r)
 		c.engine = p.engine.Load()
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		switch r.IntN(50) {
@@ -66,7 +66,6 @@ type caller struct {
 	rand    *rand.Rand
 	arrival serializer.Arrival
 	engine  *generation
-	port    uint16
 }
 
 // enter is an arrival from Enter to Leave.
@@ -106,7 +105,7 @@ const nestedShare = 20
 // nest enters another queue of the same engine. All take their turns in the order of the
 // queues, so that nobody waits for each other.
 func (c *caller) nest(ctx context.Context, held serializer.Turn) {
-	n := c.arrives(c.goroutine, c.port, c.queue+1+c.rand.IntN(len(queues)-1-c.queue), c.rand)
+	n := c.arrives(c.goroutine, c.queue+1+c.rand.IntN(len(queues)-1-c.queue), c.rand)
 	n.engine, n.began = c.engine, c.began
 	n.arrival.Holds = append(slices.Clone(c.arrival.Holds), held)
 	n.enter(ctx)

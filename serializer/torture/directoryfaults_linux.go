@@ -78,8 +78,10 @@ func (h *harness) replaceBy(other string) bool {
 // it was last replaced.
 func (h *harness) waitUntilKnown(last int64) bool {
 	h.tell(func() {
-		for s := range h.named(directoryReplaced) {
-			last = max(last, s.to)
+		for _, s := range h.spans {
+			if s.fault == directoryReplaced {
+				last = max(last, s.to)
+			}
 		}
 	})
 	for start := now(); since(start) < graceTime && !h.ending.Load(); time.Sleep(10 * time.Millisecond) {

@@ -64,18 +64,16 @@ func names(faults []fault) (names []string) {
 
 // chooseFaults returns all faults, none, or those with some names.
 func chooseFaults(text string) (chosen []fault, err error) {
-	switch text {
-	case "all":
-		return faults, nil
-	case "none":
-		return nil, nil
-	}
 	for name := range strings.SplitSeq(text, ",") {
-		i := slices.Index(names(faults), name)
-		if i < 0 {
+		before := len(chosen)
+		for _, f := range faults {
+			if name == "all" || name == f.name {
+				chosen = append(chosen, f)
+			}
+		}
+		if len(chosen) == before && name != "none" {
 			return nil, fmt.Errorf("unknown fault %q", name)
 		}
-		chosen = append(chosen, faults[i])
 	}
 	return chosen, nil
 }

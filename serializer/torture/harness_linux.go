@@ -246,7 +246,7 @@ func (h *harness) start(s *slot) error {
 // end kills a process.
 func (h *harness) end(s *slot) {
 	c := s.child.Load()
-	h.note(record{who: who{process: c.number}, what: dies, at: now()})
+	h.note(record{process: c.number, what: dies, at: now()})
 	_ = c.cmd.Process.Kill()
 	<-c.exited
 	_ = c.client.Close()

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -35,7 +34,7 @@ type oracle struct {
 	refused   []int           // by outcome
 	deaths    map[int]int64   // of the processes that were killed
 	newest    map[int]*record // of each process: its newest engine, and the latest arrival that entered through it
-	recovered times           // between kill -9 of a holder and the next entry
+	recovered []time.Duration // between kill -9 of a holder and the next entry
 }
 
 // queueOracle is what the oracle knows about one queue.
@@ -80,7 +79,7 @@ func (o *oracle) judge(r *record) {
 	case enters:
 		o.enter(q, r)
 	case leaves:
-		q.judge.Leave(func(h *record) bool { return h.who == r.who })
+		q.judge.Leave(func(h *record) bool { return h.process == r.process && h.goroutine == r.goroutine })
 	case refuses:
 		o.refused[r.outcome]++
 		if r.outcome == starved {
@@ -143,11 +142,13 @@ func (r *record) Judged() testjudge.Turn {
 // excuses reports whether a holder may overlap with an earlier one, because the directory was replaced, and
 // whether it may have a smaller token.
 func (o *oracle) excuses(before, e *record) (together, smaller bool) {
-	for s := range o.named(directoryReplaced) {
-		together = together || before.began < s.to && e.opened > s.from || e.began < s.to && before.opened > s.from
-	}
-	for s := range o.named(numberForgotten) {
-		smaller = smaller || before.began < s.to && e.at > s.from
+	for _, s := range o.spans {
+		switch s.fault {
+		case directoryReplaced:
+			together = together || before.began < s.to && e.opened > s.from || e.began < s.to && before.opened > s.from
+		case numberForgotten:
+			smaller = smaller || before.began < s.to && e.at > s.from
+		}
 	}
 	return together, together || smaller
 }
@@ -190,17 +191,6 @@ func (h *harness) begin(fault string) (end func()) {
 	return func() { h.tell(func() { s.to = now() }) }
 }
 
-// named goes through the times of one fault.
-func (o *oracle) named(fault string) iter.Seq[*span] {
-	return func(yield func(*span) bool) {
-		for _, s := range o.spans {
-			if s.fault == fault && !yield(s) {
-				return
-			}
-		}
-	}
-}
-
 // busy reports whether a fault was in progress in a period, apart from one kind.
 func (o *oracle) busy(from, to int64, apart string) bool {
 	return slices.ContainsFunc(o.spans, func(s *span) bool { return s.fault != apart && s.from < to && s.to > from })
@@ -212,17 +202,15 @@ const recoveryLimit = 250 * time.Millisecond
 // holds reports whether nothing was found, even if something took too long.
 func (o *oracle) holds() bool { return len(o.found) == 0 }
 
-func (o *oracle) ok() bool { return o.holds() && o.recovered.quantile(1) <= recoveryLimit }
+func (o *oracle) ok() bool { return o.holds() && o.recovery(1) <= recoveryLimit }
 
-// times are durations of one kind.
-type times []time.Duration
-
-func (t times) quantile(q float64) time.Duration {
-	if len(t) == 0 {
+// recovery is a quantile of the times of recovery.
+func (o *oracle) recovery(q float64) time.Duration {
+	if len(o.recovered) == 0 {
 		return 0
 	}
-	slices.Sort(t)
-	return t[int(q*float64(len(t)-1))].Round(10 * time.Microsecond)
+	slices.Sort(o.recovered)
+	return o.recovered[int(q*float64(len(o.recovered)-1))].Round(10 * time.Microsecond)
 }
 
 // String is the report of a run.
@@ -243,7 +231,7 @@ func (h *harness) String() string {
 	for i, reason := range serializer.Reasons() {
 		line("refused", "%s: %d", reason, h.refused[reasons+i])
 	}
-	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(h.recovered), h.recovered.quantile(0.5), h.recovered.quantile(1))
+	line("recoveries", "%d after kill -9 of the holder: median %v, worst %v", len(h.recovered), h.recovery(0.5), h.recovery(1))
 	verdict := "holds"
 	if !h.holds() {
 		verdict = "BROKEN"

@@ -12,9 +12,9 @@ import (
 
 // The oracle finds what is wrong in a history, and only that.
 func TestOracle(t *testing.T) {
-	a, b := who{1, 0}, who{2, 0}
-	enter := func(w who, token uint64) record { return record{who: w, what: enters, token: token} }
-	leave := func(w who) record { return record{who: w, what: leaves} }
+	const a, b = 1, 2
+	enter := func(process int, token uint64) record { return record{process: process, what: enters, token: token} }
+	leave := func(process int) record { return record{process: process, what: leaves} }
 	for _, test := range []struct {
 		name    string
 		history []record
@@ -23,11 +23,11 @@ func TestOracle(t *testing.T) {
 		{"one after the other", []record{enter(a, 1), leave(a), enter(b, 2), leave(b)}, nil},
 		{"together", []record{enter(a, 1), enter(b, 2)}, []string{overlap}},
 		{"in the wrong order", []record{enter(a, 2), leave(a), enter(b, 1)}, []string{inversion}},
-		{"after a death", []record{enter(a, 1), {who: a, what: dies}, enter(b, 2)}, nil},
-		{"by a dead process", []record{{who: a, what: dies}, enter(a, 1), enter(b, 2)}, nil},
-		{"evicted on request", []record{{who: a, what: evicts, token: 3}, {who: b, what: revokes, token: 3}}, nil},
-		{"evicted without", []record{{who: b, what: revokes, token: 3}}, []string{evictedUnasked}},
-		{"in vain", []record{{who: b, what: refuses, outcome: starved}}, []string{inVain}},
+		{"after a death", []record{enter(a, 1), {process: a, what: dies}, enter(b, 2)}, nil},
+		{"by a dead process", []record{{process: a, what: dies}, enter(a, 1), enter(b, 2)}, nil},
+		{"evicted on request", []record{{process: a, what: evicts, token: 3}, {process: b, what: revokes, token: 3}}, nil},
+		{"evicted without", []record{{process: b, what: revokes, token: 3}}, []string{evictedUnasked}},
+		{"in vain", []record{{process: b, what: refuses, outcome: starved}}, []string{inVain}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			o := newOracle()

@@ -78,35 +78,23 @@ func beProcessIfAsked() {
 // machine.
 const graceTime = 15 * time.Second
 
-// open opens the first or a new engine, however long that takes.
+// open opens the first or a new engine, however long that takes. It lets one enter, so it knows the directory.
 func (p *process) open() {
-	for {
-		e, err := p.tryOpen()
-		if err == nil {
-			g := &generation{e, now()}
-			p.put(opens, record{opened: g.opened})
-			p.engine.Store(g)
-			return
+	for ; ; time.Sleep(5 * time.Millisecond) {
+		if store, err := openers[p.Store](p); err == nil {
+			e := serializer.New(store, serializer.Options{})
+			own := serializer.Arrival{Queue: fmt.Sprintf("own_%d_%d_", p.Number, now()), Timeout: p.Patience}
+			if turn, err := e.Enter(context.Background(), own); err == nil {
+				turn.Leave()
+				g := &generation{e, now()}
+				p.put(opens, record{opened: g.opened})
+				p.engine.Store(g)
+				return
+			}
+			_ = e.Close()
 		}
 		p.put(refuses, record{outcome: failed})
-		time.Sleep(5 * time.Millisecond)
 	}
-}
-
-func (p *process) tryOpen() (*serializer.Engine, error) {
-	store, err := openers[p.Store](p)
-	if err != nil {
-		return nil, err
-	}
-	e := serializer.New(store, serializer.Options{})
-	own := serializer.Arrival{Queue: fmt.Sprintf("own_%d_%d_", p.Number, now()), Timeout: p.Patience}
-	turn, err := e.Enter(context.Background(), own)
-	if err != nil {
-		_ = e.Close()
-		return nil, err
-	}
-	turn.Leave()
-	return e, nil
 }
 
 // Reload opens another engine on the same directory and closes the old one, as a server
@@ -151,23 +139,18 @@ type eventLog struct{ *os.File }
 
 // record is one event. It has no pointers.
 type record struct {
-	who
-	what    what
-	queue   int
-	reader  bool
-	outcome int // of an arrival that was refused
-	slot    int // of the caller's slot in its queue's; -1 without slots
-	token   uint64
-	at      int64 // CLOCK_MONOTONIC
-	opened  int64 // when the engine had first worked in the directory; it identifies the engine in its process
-	arrived int64 // when Enter was called; of a pause, its number
-	began   int64 // the same, of the first turn that the caller had already
-}
-
-// who is one goroutine of one process.
-type who struct {
+	what      what
 	process   int // the number of the process, in the order in which they were started
 	goroutine int
+	queue     int
+	reader    bool
+	outcome   int // of an arrival that was refused
+	slot      int // of the caller's slot in its queue's; -1 without slots
+	token     uint64
+	at        int64 // CLOCK_MONOTONIC
+	opened    int64 // when the engine had first worked in the directory; it identifies the engine in its process
+	arrived   int64 // when Enter was called; of a pause, its number
+	began     int64 // the same, of the first turn that the caller had already
 }
 
 // what is the kind of a record.

@@ -15,7 +15,7 @@ import (
 // Caddys come before their cluster, and share the queue.
 func TestCaddy(t *testing.T) {
 	t.Parallel()
-	m := testetcd.Prepare(t, testetcd.Own, []testetcd.Place{testetcd.FreePlace(t)})[0]
+	m := testetcd.Prepare(t, testetcd.Own, 1)[0]
 	testcaddy.TestEngine(t, "etcd {\nendpoints "+m.URL+"\nttl 3s\n}", m.Run)
 }
 

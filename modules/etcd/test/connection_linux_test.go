@@ -58,15 +58,10 @@ func TestConnectionFaults(t *testing.T) {
 	member, memberKey := testtls.SelfSigned(t, []string{"etcd.example"})
 	client, clientKey := testtls.SelfSigned(t, nil)
 	other, otherKey := testtls.SelfSigned(t, nil)
-	place := func() testetcd.Place {
-		p := testetcd.FreePlace(t)
-		p.URL = strings.Replace(p.URL, "http:", "https:", 1)
-		return p
-	}
 	tlsFlags := []string{"--cert-file", member, "--key-file", memberKey, "--enable-grpc-gateway=false"}
 	plain, login := testetcd.Start(t, testetcd.Own), testetcd.Start(t, testetcd.Own)
-	https := testetcd.Prepare(t, testetcd.Own, []testetcd.Place{place()}, tlsFlags...)[0]
-	strict := testetcd.Prepare(t, testetcd.Own, []testetcd.Place{place()}, append(tlsFlags, "--client-cert-auth", "--trusted-ca-file", client)...)[0]
+	https := testetcd.Prepare(t, testetcd.Own, 1, tlsFlags...)[0]
+	strict := testetcd.Prepare(t, testetcd.Own, 1, append(tlsFlags, "--client-cert-auth", "--trusted-ca-file", client)...)[0]
 	operator, err := transport.TLSInfo{CertFile: client, KeyFile: clientKey, InsecureSkipVerify: true}.ClientConfig()
 	if err != nil {
 		t.Fatal(err)

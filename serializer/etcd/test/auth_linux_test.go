@@ -13,6 +13,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
@@ -119,7 +120,7 @@ func TestWrongPasswordIsNoLoad(t *testing.T) {
 // this one.
 func TestUnreachableForLong(t *testing.T) {
 	before := goroutines()
-	openAlone(t, etcd.Options{TTL: time.Hour}, testetcd.FreePlace(t).URL)
+	openAlone(t, etcd.Options{TTL: time.Hour}, "http://"+testprocess.FreeAddr(t))
 	time.Sleep(2 * time.Second)
 	first := goroutines()
 	wait := 6 * time.Second

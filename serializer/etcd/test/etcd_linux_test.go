@@ -34,7 +34,7 @@ var programs = map[string]string{"etcd 3.4": testetcd.Debian, "etcd 3.7": testet
 // startTrio starts three members until the end of the test.
 func startTrio(t testing.TB, program string, flags ...string) (members []*testetcd.Server, endpoints []string) {
 	t.Helper()
-	members = testetcd.Prepare(t, program, []testetcd.Place{testetcd.FreePlace(t), testetcd.FreePlace(t), testetcd.FreePlace(t)}, flags...)
+	members = testetcd.Prepare(t, program, 3, flags...)
 	for _, m := range members {
 		m.Run()
 		endpoints = append(endpoints, m.URL)

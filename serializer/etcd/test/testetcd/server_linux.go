@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -45,36 +46,28 @@ func ServeIfAsked() {
 // Server is a member of a cluster.
 type Server struct {
 	*testprocess.Process // the one that runs, or has run last
-	Place
 
-	Dir string      // its data
-	TLS *tls.Config // of clients; nil for http
+	URL, Peer string      // where it listens, for clients and for other members
+	Dir       string      // its data
+	TLS       *tls.Config // of clients; nil for http
 
 	t       testing.TB
 	program string
 	flags   []string
 }
 
-// Place is where a member listens, for clients and for other members.
-type Place struct{ URL, Peer string }
-
-// FreePlace is one on this machine.
-func FreePlace(t testing.TB) Place {
-	t.Helper()
-	return Place{URL: "http://" + testprocess.FreeAddr(t), Peer: "http://" + testprocess.FreeAddr(t)}
-}
-
 // Start runs a cluster of one until the end of the test.
 func Start(t testing.TB, program string, flags ...string) *Server {
 	t.Helper()
-	s := Prepare(t, program, []Place{FreePlace(t)}, flags...)[0]
+	s := Prepare(t, program, 1, flags...)[0]
 	s.Run()
 	s.AwaitAnswer()
 	return s
 }
 
-// Prepare makes the members of a cluster, which do not run yet.
-func Prepare(t testing.TB, program string, places []Place, flags ...string) (members []*Server) {
+// Prepare makes n members of a cluster, which do not run yet. With a certificate among their flags, they
+// speak https to clients.
+func Prepare(t testing.TB, program string, n int, flags ...string) (members []*Server) {
 	t.Helper()
 	if _, err := exec.LookPath(Debian); err != nil && program == Debian {
 		t.Fatal("this test needs an etcd server, on Debian from etcd-server: ", err)
@@ -83,19 +76,22 @@ func Prepare(t testing.TB, program string, places []Place, flags ...string) (mem
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir, scheme := t.TempDir(), "http://"
+	if slices.Contains(flags, "--cert-file") {
+		scheme = "https://"
+	}
 	var cluster []string
-	for i, place := range places {
-		name := "m" + strconv.Itoa(i)
+	for i := range n {
+		name, url, peer := "m"+strconv.Itoa(i), scheme+testprocess.FreeAddr(t), "http://"+testprocess.FreeAddr(t)
 		members = append(members, &Server{
-			Place: place, Dir: filepath.Join(dir, name), t: t, program: cmp.Or(program, self),
+			URL: url, Peer: peer, Dir: filepath.Join(dir, name), t: t, program: cmp.Or(program, self),
 			flags: append([]string{
 				"--name", name, "--log-level", "error", "--bcrypt-cost", "4",
-				"--listen-client-urls", place.URL, "--advertise-client-urls", place.URL,
-				"--listen-peer-urls", place.Peer, "--initial-advertise-peer-urls", place.Peer,
+				"--listen-client-urls", url, "--advertise-client-urls", url,
+				"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 			}, flags...),
 		})
-		cluster = append(cluster, name+"="+place.Peer)
+		cluster = append(cluster, name+"="+peer)
 	}
 	for _, m := range members {
 		m.flags = append(m.flags, "--initial-cluster", strings.Join(cluster, ","))
