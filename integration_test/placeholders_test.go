@@ -55,7 +55,7 @@ func TestPlaceholders(t *testing.T) {
 			t.Errorf("request %d: waited %q ms, want %v at least", i, text, waited)
 		}
 	}
-	c.WantTokensGrow()
+	c.wantTokensGrow()
 }
 
 // Bug: serialize passed on a copy of the request, and Caddy's placeholders referred to
@@ -169,4 +169,17 @@ func TestCredentialsAppearNowhere(t *testing.T) {
 		}
 		c.order("s_"+cookie+"__", "pause").Want(t, http.StatusNotFound)
 	})
+}
+
+// wantTokensGrow fails the test unless the fencing tokens, in the header X-Token, grew from hit to hit.
+func (c *caddy) wantTokensGrow() {
+	c.t.Helper()
+	var last uint64
+	for _, v := range c.Hits() {
+		token, err := strconv.ParseUint(v.Header.Get("X-Token"), 10, 64)
+		if err != nil || token <= last {
+			c.t.Errorf("hit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
+		}
+		last = token
+	}
 }

@@ -64,7 +64,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	stop.Store(true)
 	all.Wait()
 	c.WantAlone()
-	c.WantTokensGrow()
+	c.wantTokensGrow()
 	c.awaitTickets(0)
 	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
 		t.Errorf("the log complains: %v", complaints)

@@ -24,9 +24,7 @@ import (
 // Writers are alone. They need their busy timeout all the same. Bug: without it, and beside
 // readers, 53 of 800 writes found the database locked while a connection opened or closed it.
 func TestSQLite(t *testing.T) {
-	php := testcaddy.Need(t, "php", "apt-get install php-cli php-sqlite3")
-	testcaddy.NeedExtensions(t, php, "sqlite3")
-	testcaddy.NeedPHP(t, "sqlite3")
+	php := needPHP(t, "sqlite3")
 	root, socket := testcaddy.ServePHP(t, map[string]string{"index.php": `<?php
 $db = new SQLite3(__DIR__ . "/shop.db");
 $db->enableExceptions(true);
@@ -225,9 +223,7 @@ func TestSQLiteMediaWiki(t *testing.T) {
 	if info, err := os.Stat(source + "/index.php"); err != nil || !info.Mode().IsRegular() {
 		t.Skip("MediaWiki is missing; install it with: apt-get install mediawiki")
 	}
-	testcaddy.NeedPHP(t, "sqlite3", "mbstring", "xml", "intl")
-	php := testcaddy.Need(t, "php", "apt-get install php-cli")
-	testcaddy.NeedExtensions(t, php, "sqlite3", "mbstring", "xml", "intl")
+	php := needPHP(t, "sqlite3", "mbstring", "xml", "intl")
 	dir := testcaddy.SharedDir(t)
 	for _, name := range []string{"data", "cache"} {
 		check(t, os.Mkdir(filepath.Join(dir, name), 0o777))

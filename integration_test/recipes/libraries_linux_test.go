@@ -162,7 +162,7 @@ func startPostgreSQL(t *testing.T) (db *testpostgres.Server, host string) {
 // without php-pgsql, it failed.
 func TestOneIDInCaddyPHPAndPostgreSQL(t *testing.T) {
 	const heading = "One ID in Caddy, PHP and PostgreSQL"
-	testcaddy.NeedPHP(t, "pgsql")
+	needPHP(t, "pgsql")
 	db, host := startPostgreSQL(t)
 	statements := blocks(t, "recipes.md", heading, "sql")
 	db.Query("shop", statements[0])

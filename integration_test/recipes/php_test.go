@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,7 +103,7 @@ func TestPHPApplicationDies(t *testing.T) {
 		{"an error page", `<?php http_response_code(502); echo "the error page";`, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testcaddy.NeedPHP(t, "posix")
+			needPHP(t, "posix")
 			scripts := map[string]string{"index.php": order}
 			if test.page != "" {
 				scripts["error.php"] = test.page
@@ -260,4 +261,21 @@ func TestDeploy(t *testing.T) {
 	awaitMore(&failed, "requests fail without a pause")
 	fpm = testcaddy.StartPHP(t, socket)
 	awaitMore(&served, "requests are served again")
+}
+
+// needPHP skips the test if the PHP process manager, or PHP's command, or an extension of one of them is missing.
+// It returns the command.
+func needPHP(t *testing.T, extensions ...string) (php string) {
+	t.Helper()
+	php = testcaddy.Need(t, "php", "apt-get install php-cli")
+	for _, program := range []string{testcaddy.Need(t, "php-fpm", "apt-get install php-fpm"), php} {
+		list, err := exec.CommandContext(t.Context(), program, "-m").Output()
+		check(t, err)
+		for _, extension := range extensions {
+			if !slices.Contains(strings.Fields(string(list)), extension) {
+				t.Skipf("%s has no %s; install it with: apt-get install php-%[2]s", program, extension)
+			}
+		}
+	}
+	return php
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -40,33 +39,11 @@ func ServePHP(t testing.TB, scripts map[string]string, pool ...string) (root, so
 	return root, socket
 }
 
-// NeedPHP skips the test if the PHP process manager or one of its extensions is missing.
-func NeedPHP(t testing.TB, extensions ...string) (program string) {
-	t.Helper()
-	program = Need(t, "php-fpm", "apt-get install php-fpm")
-	NeedExtensions(t, program, extensions...)
-	return program
-}
-
-// NeedExtensions skips the test if an extension of one of PHP's programs is missing.
-func NeedExtensions(t testing.TB, php string, extensions ...string) {
-	t.Helper()
-	list, err := exec.CommandContext(t.Context(), php, "-m").Output()
-	if err != nil {
-		t.Fatalf("asking %s for its extensions: %v", php, err)
-	}
-	for _, extension := range extensions {
-		if !slices.Contains(strings.Fields(string(list)), extension) {
-			t.Skipf("%s has no %s; install it with: apt-get install php-%[2]s", php, extension)
-		}
-	}
-}
-
 // StartPHP runs the PHP process manager at a socket until the end of the test, with these
 // lines in its configuration.
 func StartPHP(t testing.TB, socket string, pool ...string) *testprocess.Process {
 	t.Helper()
-	program, user := NeedPHP(t), ""
+	program, user := Need(t, "php-fpm", "apt-get install php-fpm"), ""
 	if os.Geteuid() == 0 {
 		user = "user = nobody\ngroup = nogroup\n"
 	}

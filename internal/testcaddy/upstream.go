@@ -166,23 +166,28 @@ func (u *Upstream) update(what func()) {
 // Open ends all hits with a name, including future ones.
 func (u *Upstream) Open(name string) {
 	u.update(func() { u.opened[name] = true })
-	u.each(func(v Hit) {
+	for _, v := range u.Hits() {
 		if v.Name == name {
 			v.end()
 		}
-	})
+	}
 }
 
 // OpenAll ends all hits that have begun.
-func (u *Upstream) OpenAll() { u.each(func(v Hit) { v.end() }) }
+func (u *Upstream) OpenAll() {
+	for _, v := range u.Hits() {
+		v.end()
+	}
+}
 
-// each looks at the hits, in the order in which they began.
-func (u *Upstream) each(do func(Hit)) {
+// Hits lists the hits, in the order in which they began.
+func (u *Upstream) Hits() (hits []Hit) {
 	u.update(func() {
 		for _, v := range u.hits {
-			do(*v)
+			hits = append(hits, *v)
 		}
 	})
+	return hits
 }
 
 // Leave ends a hit, and returns when the request has left the upstream.
@@ -192,18 +197,20 @@ func (v *Hit) Leave() {
 }
 
 // Hit returns the first hit with a name, or nil.
-func (u *Upstream) Hit(name string) (first *Hit) {
-	u.each(func(v Hit) {
-		if first == nil && v.Name == name {
-			first = &v
+func (u *Upstream) Hit(name string) *Hit {
+	for _, v := range u.Hits() {
+		if v.Name == name {
+			return &v
 		}
-	})
-	return first
+	}
+	return nil
 }
 
 // Order lists the names of the hits, in the order in which they began.
 func (u *Upstream) Order() (names []string) {
-	u.each(func(v Hit) { names = append(names, v.Name) })
+	for _, v := range u.Hits() {
+		names = append(names, v.Name)
+	}
 	return names
 }
 
@@ -268,20 +275,6 @@ func (u *Upstream) WantAlone() {
 		if u.most > 1 {
 			u.t.Errorf("%d requests were in the upstream at the same time", u.most)
 		}
-	})
-}
-
-// WantTokensGrow fails the test unless the fencing tokens, in the header X-Token,
-// grew from hit to hit.
-func (u *Upstream) WantTokensGrow() {
-	u.t.Helper()
-	var last uint64
-	u.each(func(v Hit) {
-		token, err := strconv.ParseUint(v.Header.Get("X-Token"), 10, 64)
-		if err != nil || token <= last {
-			u.t.Errorf("hit %s has the token %q after %d", v.Name, v.Header.Get("X-Token"), last)
-		}
-		last = token
 	})
 }
 

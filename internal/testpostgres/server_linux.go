@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -27,7 +26,6 @@ type Server struct {
 
 	t        testing.TB
 	programs string
-	as       *syscall.SysProcAttr
 	command  []string
 }
 
@@ -48,7 +46,7 @@ func newServer(t testing.TB, settings ...string) *Server {
 	if len(found) == 0 {
 		t.Fatal("PostgreSQL is missing; install it with: apt-get install postgresql")
 	}
-	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir(t), "data"), t: t, programs: found[len(found)-1], as: unprivileged(t)}
+	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir(t), "data"), t: t, programs: found[len(found)-1]}
 	host, port, _ := net.SplitHostPort(s.Addr)
 	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
 	for _, setting := range append(settings, "shared_buffers=16MB") {
@@ -87,8 +85,7 @@ func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderl
 func (s *Server) Run() {
 	s.t.Helper()
 	cmd := exec.Command(s.command[0], s.command[1:]...)
-	attr := *s.as
-	cmd.SysProcAttr, cmd.Dir = &attr, "/"
+	cmd.SysProcAttr, cmd.Dir = unprivileged(), "/"
 	s.Process = testprocess.Start(s.t, cmd)
 	s.t.Cleanup(s.Kill) // a signal that it can handle: otherwise, its shared memory would stay
 	wait.Eventually(s.t, "the server answers", func() error {
@@ -135,24 +132,20 @@ func (s *Server) Promote() {
 func (s *Server) run(program string, args ...string) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(s.programs, program), args...)
-	cmd.SysProcAttr, cmd.Dir = s.as, "/"
+	cmd.SysProcAttr, cmd.Dir = unprivileged(), "/"
 	if out, err := cmd.CombinedOutput(); err != nil {
 		s.t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 
 // unprivileged is how a server runs, which refuses to be root.
-func unprivileged(t testing.TB) *syscall.SysProcAttr {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		return new(syscall.SysProcAttr)
+func unprivileged() (as *syscall.SysProcAttr) {
+	const nobody = 65534
+	as = new(syscall.SysProcAttr)
+	if os.Geteuid() == 0 {
+		as.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
 	}
-	account, err := user.Lookup("postgres")
-	check(t, err)
-	as := new(syscall.Credential)
-	_, err = fmt.Sscan(account.Uid+" "+account.Gid, &as.Uid, &as.Gid)
-	check(t, err)
-	return &syscall.SysProcAttr{Credential: as}
+	return as
 }
 
 // dir makes a directory of the test that the server's user may write to.

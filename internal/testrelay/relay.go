@@ -120,50 +120,30 @@ func (r *Relay) serve() {
 	}
 }
 
-// packet is data that has been on the way since it was read.
-type packet struct {
-	data []byte
-	read time.Time
-}
-
 func (r *Relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
-	packets := make(chan packet, 1024)
-	go func() {
-		defer close(packets)
-		for {
-			buffer := make([]byte, 64<<10)
-			n, err := from.Read(buffer)
-			if n > 0 {
-				packets <- packet{buffer[:n], time.Now()}
-			}
-			if err != nil {
+	defer to.Close()
+	defer from.Close()
+	for buffer := make([]byte, 64<<10); ; {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if !r.pass(buffer[:n], answers, lost) {
 				return
 			}
+			_, err = to.Write(buffer[:n])
 		}
-	}()
-	defer func() {
-		_ = to.Close()
-		_ = from.Close()
-		for range packets { // until the reader has ended, too
-		}
-	}()
-	for p := range packets {
-		if !r.pass(p, answers, lost) {
-			return
-		}
-		if _, err := to.Write(p.data); err != nil {
+		if err != nil {
 			return
 		}
 	}
 }
 
 // pass waits until data may come through. It returns false for an answer that is lost.
-func (r *Relay) pass(p packet, answer bool, lost *atomic.Bool) bool {
+func (r *Relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	r.mu.Lock()
-	for r.Parted || answer && r.Deaf || r.Most > 0 && len(p.data) > r.Most {
+	for r.Parted || answer && r.Deaf || r.Most > 0 && len(data) > r.Most {
 		r.changed.Wait()
 	}
-	if !answer && r.Asked != nil && r.Asked(p.data) {
+	if !answer && r.Asked != nil && r.Asked(data) {
 		lost.Store(true)
 	}
 	delay := r.Delay
@@ -171,6 +151,6 @@ func (r *Relay) pass(p packet, answer bool, lost *atomic.Bool) bool {
 	if !answer {
 		return true
 	}
-	time.Sleep(time.Until(p.read.Add(delay)))
+	time.Sleep(delay)
 	return !lost.Load()
 }

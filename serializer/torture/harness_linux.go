@@ -40,7 +40,7 @@ type harness struct {
 	took    time.Duration
 
 	mu sync.Mutex
-	oracle
+	*oracle
 	inUse resources // by faults in progress
 }
 

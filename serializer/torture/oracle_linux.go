@@ -57,13 +57,13 @@ var kinds = []string{overlap, inversion, intrusion, evictedUnasked, inVain, lost
 
 const examplesKept = 10
 
-func newOracle() oracle {
-	o := oracle{
+func newOracle() *oracle {
+	o := &oracle{
 		start: now(), pause: new(pause), thrown: make(map[string]int), found: make(map[string]int), deaths: make(map[int]int64),
 		newest: make(map[int]*record), refused: make([]int, reasons+len(serializer.Reasons())),
 	}
 	for range queues {
-		o.queues = append(o.queues, queueOracle{evicting: make(map[uint64]bool)})
+		o.queues = append(o.queues, queueOracle{testjudge.Queue[*record]{Excused: o.excuses}, make(map[uint64]bool)})
 	}
 	return o
 }
@@ -110,7 +110,6 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 		}
 		return dead
 	})
-	q.judge.Excused = o.excuses
 	beside, behind := q.judge.Enter(e)
 	o.blame(overlap, beside...)
 	o.blame(inversion, behind...)

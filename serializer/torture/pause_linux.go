@@ -89,14 +89,13 @@ func (p *process) Confirm(c Pausing, _ *bool) error {
 	}) {
 		return fmt.Errorf("%q is not paused", c.Name)
 	}
-	for _, queue := range queuesOf(c.Name) {
-		last := uint64(0)
-		for _, s := range states {
-			if s.Prefix == queues[queue].Queue {
-				last = lastInside(s.Tickets, queues[queue])
-			}
-		}
-		p.put(confirms, record{queue: queue, opened: e.opened, token: last, arrived: c.Until})
+	tickets := make(map[string][]serializer.TicketState)
+	for _, s := range states {
+		tickets[s.Prefix] = s.Tickets
+	}
+	for _, i := range queuesOf(c.Name) {
+		last := lastInside(tickets[queues[i].Queue], queues[i])
+		p.put(confirms, record{queue: i, opened: e.opened, token: last, arrived: c.Until})
 	}
 	return nil
 }

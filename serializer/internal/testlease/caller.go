@@ -157,13 +157,9 @@ func (c *Caller) LeaveWithin(t testing.TB, since time.Time, most time.Duration) 
 // WantRevoked waits until the turn is revoked for a cause, and returns all that is said about it.
 func (c *Caller) WantRevoked(t testing.TB, cause error) (err error) {
 	t.Helper()
-	select {
-	case err = <-c.Revoked:
-		if !errors.Is(err, cause) {
-			t.Errorf("revoked with %v; expected %v", err, cause)
-		}
-	case <-time.After(wait.Patience):
-		t.Fatal("the holder's turn is not revoked")
+	wait.Until(t, "the holder's turn is revoked", func() bool { return len(c.Revoked) > 0 })
+	if err = <-c.Revoked; !errors.Is(err, cause) {
+		t.Errorf("revoked with %v; expected %v", err, cause)
 	}
 	return err
 }
