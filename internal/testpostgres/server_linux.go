@@ -1,11 +1,10 @@
-// Package testpostgres runs PostgreSQL servers and poolers of Debian in separate processes,
-// for tests. They use free ports of this machine, and end with the test.
+// Package testpostgres runs PostgreSQL servers of Debian in separate processes, for tests.
+// They use free ports of this machine, and end with the test.
 package testpostgres
 
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,7 +16,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Server is a PostgreSQL server of a test, or a pooler in front of one.
+// Server is a PostgreSQL server of a test.
 type Server struct {
 	*testprocess.Process // the one that runs, or has run last
 
@@ -25,8 +24,8 @@ type Server struct {
 	Data string // its directory
 
 	t        testing.TB
-	programs string
-	command  []string
+	programs string   // their directory
+	args     []string // of the server
 }
 
 // Start makes a database cluster and runs its server, with settings such as fsync=off. Its
@@ -48,9 +47,9 @@ func newServer(t testing.TB, settings ...string) *Server {
 	}
 	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir(t), "data"), t: t, programs: found[len(found)-1]}
 	host, port, _ := net.SplitHostPort(s.Addr)
-	s.command = []string{filepath.Join(s.programs, "postgres"), "-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
+	s.args = []string{"-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
 	for _, setting := range append(settings, "shared_buffers=16MB") {
-		s.command = append(s.command, "-c", setting)
+		s.args = append(s.args, "-c", setting)
 	}
 	return s
 }
@@ -64,32 +63,16 @@ func (s *Server) Standby() *Server {
 	return standby
 }
 
-// StartPooler runs pgbouncer in transaction mode in front of the server at an address.
-func StartPooler(t testing.TB, addr string) *Server {
-	t.Helper()
-	p := newServer(t)
-	file := filepath.Join(filepath.Dir(p.Data), "pgbouncer.ini")
-	server, own := netip.MustParseAddrPort(addr), netip.MustParseAddrPort(p.Addr)
-	text := fmt.Sprintf("[databases]\norderly = user=orderly host=%s port=%d\n[pgbouncer]\nlisten_addr=%s\nlisten_port=%d\nunix_socket_dir=\n"+
-		"auth_type=any\npool_mode=transaction\ndefault_pool_size=4\n", server.Addr(), server.Port(), own.Addr(), own.Port())
-	check(t, os.WriteFile(file, []byte(text), 0o644))
-	p.command = []string{testprocess.Find("pgbouncer"), file}
-	p.Run()
-	return p
-}
-
 // URL is that of the server's database.
 func (s *Server) URL() string { return "postgres://orderly@" + s.Addr + "/orderly?sslmode=disable" }
 
 // Run starts the server, and waits until it answers.
 func (s *Server) Run() {
 	s.t.Helper()
-	cmd := exec.Command(s.command[0], s.command[1:]...)
-	cmd.SysProcAttr, cmd.Dir = unprivileged(), "/"
-	s.Process = testprocess.Start(s.t, cmd)
+	s.Process = testprocess.Start(s.t, s.command("postgres", s.args...))
 	s.t.Cleanup(s.Kill) // a signal that it can handle: otherwise, its shared memory would stay
 	wait.Eventually(s.t, "the server answers", func() error {
-		return exec.Command(filepath.Join(s.programs, "pg_isready"), "--dbname", s.URL(), "--quiet").Run()
+		return s.command("pg_isready", "--dbname", s.URL(), "--quiet").Run()
 	})
 }
 
@@ -114,9 +97,8 @@ func (s *Server) Query(database, sql string) string {
 
 // TryQuery is like [Server.Query], for SQL that may fail.
 func (s *Server) TryQuery(database, sql string) (string, error) {
-	cmd := exec.Command(filepath.Join(s.programs, "psql"), "--no-psqlrc", "--tuples-only", "--no-align", "--quiet",
-		"--set", "ON_ERROR_STOP=1", "--command", sql, "postgres://orderly@"+s.Addr+"/"+database)
-	out, err := cmd.CombinedOutput()
+	out, err := s.command("psql", "--no-psqlrc", "--tuples-only", "--no-align", "--quiet", "--set", "ON_ERROR_STOP=1",
+		"--command", sql, "postgres://orderly@"+s.Addr+"/"+database).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("psql: %w: %s", err, out)
 	}
@@ -131,21 +113,20 @@ func (s *Server) Promote() {
 
 func (s *Server) run(program string, args ...string) {
 	s.t.Helper()
-	cmd := exec.Command(filepath.Join(s.programs, program), args...)
-	cmd.SysProcAttr, cmd.Dir = unprivileged(), "/"
-	if out, err := cmd.CombinedOutput(); err != nil {
+	if out, err := s.command(program, args...).CombinedOutput(); err != nil {
 		s.t.Fatalf("%s: %v\n%s", program, err, out)
 	}
 }
 
-// unprivileged is how a server runs, which refuses to be root.
-func unprivileged() (as *syscall.SysProcAttr) {
+// command is a program of PostgreSQL. As root, another user runs it: a server refuses to be root.
+func (s *Server) command(program string, args ...string) *exec.Cmd {
 	const nobody = 65534
-	as = new(syscall.SysProcAttr)
+	cmd := exec.Command(filepath.Join(s.programs, program), args...)
+	cmd.Dir = "/"
 	if os.Geteuid() == 0 {
-		as.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
 	}
-	return as
+	return cmd
 }
 
 // dir makes a directory of the test that the server's user may write to.

@@ -3,6 +3,10 @@ package postgres
 import (
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -10,6 +14,7 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testpostgres"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/testrelay"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
@@ -42,6 +47,22 @@ func (s server) Address() string { return s.Addr }
 func (s server) Tickets() int {
 	n, _ := strconv.Atoi(s.Query("orderly", "SELECT count(*) FROM orderly_tickets WHERE NOT gone"))
 	return n
+}
+
+// startPooler runs pgbouncer in transaction mode in front of the server at an address. It refuses to be root.
+func startPooler(t testing.TB, server string) (url string) {
+	t.Helper()
+	addr, file, user := testprocess.FreeAddr(t), filepath.Join(t.TempDir(), "pgbouncer.ini"), []string{}
+	host, port, _ := net.SplitHostPort(server)
+	ownHost, ownPort, _ := net.SplitHostPort(addr)
+	testlease.Must(t, os.WriteFile(file, fmt.Appendf(nil, "[databases]\norderly = user=orderly host=%s port=%s\n[pgbouncer]\n"+
+		"listen_addr=%s\nlisten_port=%s\nunix_socket_dir=\nauth_type=any\npool_mode=transaction\ndefault_pool_size=4\n",
+		host, port, ownHost, ownPort), 0o600))
+	if os.Geteuid() == 0 {
+		user = []string{"--user", "nobody"}
+	}
+	testprocess.Start(t, exec.Command(testprocess.Find("pgbouncer"), append(user, file)...)).AwaitText("process up")
+	return urlOf(addr)
 }
 
 // lockTables locks the tickets for a while, and rewrites them.
@@ -159,7 +180,7 @@ func TestCrowd(t *testing.T) {
 
 func BenchmarkHandOver(b *testing.B) {
 	server := testpostgres.Start(b, "fsync=on")
-	for name, url := range map[string]string{"direct": server.URL(), "pooled": testpostgres.StartPooler(b, server.Addr).URL()} {
+	for name, url := range map[string]string{"direct": server.URL(), "pooled": startPooler(b, server.Addr)} {
 		b.Run(name, func(b *testing.B) {
 			testlease.HandOver(b, func() *serializer.Engine { return ready(b, url) })
 		})
@@ -190,7 +211,7 @@ func TestStoreConforms(t *testing.T) {
 	server := testpostgres.Start(t, "default_transaction_isolation=serializable")
 	for name, url := range map[string]string{
 		"direct": server.URL(),
-		"pooled": testpostgres.StartPooler(t, server.Addr).URL(),
+		"pooled": startPooler(t, server.Addr),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -279,7 +300,7 @@ func TestHistories(t *testing.T) {
 		link := testrelay.Start(t, r.primary.Addr)
 		url := urlOf(link.Addr)
 		if i == 2 {
-			url = testpostgres.StartPooler(t, link.Addr).URL()
+			url = startPooler(t, link.Addr)
 		}
 		r.links, engines = append(r.links, []*testrelay.Relay{link}), append(engines, open(t, Options{URL: url, TTL: r.ttl}))
 		testlease.EnterSoon(t, engines[i]) // some faults need the tables

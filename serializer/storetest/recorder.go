@@ -95,26 +95,22 @@ func (g *group) until(what string, holds func() bool) {
 	})
 }
 
-// untilSynced waits for what must be reported, perhaps only by a Sync: a process without a
-// waiter may need one.
-func (r *recorder) untilSynced(what string, holds func() bool) {
-	r.Helper()
-	r.Options.until(r.TB, fmt.Sprintf("store %d has reported %s", r.index, what), func() (ok bool) {
-		r.check(r.store.Sync(r.soon()))
-		r.locked(func() { ok = holds() })
-		return ok
-	})
-}
-
-// agree waits until all recorders know exactly the tickets that are out.
+// agree waits until all recorders know exactly the tickets that are out. A process without a waiter may
+// need a Sync for that.
 func (g *group) agree() {
 	g.Helper()
 	for _, r := range g.recorders {
-		if !r.closed {
-			r.untilSynced("what is there, and nothing else", func() bool {
-				return maps.EqualFunc(r.known, g.out, func(*serializer.Ticket, *recorder) bool { return true })
-			})
+		if r.closed {
+			continue
 		}
+		what := fmt.Sprintf("store %d has reported what is there, and nothing else", r.index)
+		g.Options.until(g.TB, what, func() (same bool) {
+			r.check(r.store.Sync(r.soon()))
+			g.locked(func() {
+				same = maps.EqualFunc(r.known, g.out, func(*serializer.Ticket, *recorder) bool { return true })
+			})
+			return same
+		})
 	}
 }
 

@@ -37,7 +37,7 @@ var faults = []fault{
 	{name: "stopguard", weight: 2, throw: toProcess(stop, inGuard)},
 	{name: "reload", weight: 10, throw: toProcess(calls("Process.Reload"), anywhere)},
 	{name: "clock", weight: 5, throw: toProcess(calls("Process.StepClock"), anywhere)},
-	{name: "evict", weight: 6, throw: toProcess(calls("Process.Evict"), anywhere)},
+	{name: "evict", weight: 6, throw: evictTickets},
 	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses},
 	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses}, // which disappear with it
 	{name: "away", weight: 2, throw: takeAway, needs: directory},
@@ -104,21 +104,19 @@ func (h *harness) throwFaults(ctx context.Context, faults []fault) {
 
 // throw throws a fault, unless another one that needs the same is in progress.
 func (h *harness) throw(f fault, r *rand.Rand) {
-	free := false
+	s, free := &span{f.name, f.needs, now(), never}, false
 	h.tell(func() {
-		if free = h.inUse&f.needs == 0; free {
-			h.inUse |= f.needs
+		free = !slices.ContainsFunc(h.spans, func(other *span) bool { return other.to == never && other.needs&f.needs != 0 })
+		if free {
+			h.spans = append(h.spans, s)
 		}
 	})
 	if !free {
 		return
 	}
-	end := h.begin(f.name)
 	happened := f.throw(h, r)
-	end()
 	h.tell(func() {
-		h.inUse &^= f.needs
-		if happened {
+		if s.to = now(); happened {
 			h.thrown[f.name]++
 		}
 	})
@@ -187,6 +185,8 @@ func stop(h *harness, s *slot, r *rand.Rand) {
 func calls(method string) func(*harness, *slot, *rand.Rand) {
 	return func(h *harness, s *slot, r *rand.Rand) { h.call(s, method, r.Uint64()) }
 }
+
+func evictTickets(h *harness, r *rand.Rand) bool { return h.callAny(r, "Process.Evict", r.Uint64()) }
 
 // The points at which a process can be caught, so that it can be stopped or killed exactly there.
 const (

@@ -28,10 +28,10 @@ import (
 // harness is one run, and says how it went.
 type harness struct {
 	config
-	eventLog
-	base    string // contains all files of the run
-	small   bool   // base is a small file system of its own
-	locks   string // the directory under torture
+	log     *os.File // of records
+	base    string   // contains all files of the run
+	small   bool     // base is a small file system of its own
+	locks   string   // the directory under torture
 	slots   []*slot
 	started atomic.Int64 // how many processes
 	ending  atomic.Bool  // no fault begins any more
@@ -41,7 +41,6 @@ type harness struct {
 
 	mu sync.Mutex
 	*oracle
-	inUse resources // by faults in progress
 }
 
 // settleTime is how long after a fault the queue counts as disturbed.
@@ -79,7 +78,7 @@ func (h *harness) setUp() (err error) {
 	if err = errors.Join(err, makeDir(h.base), makeDir(h.locks)); err != nil {
 		return err
 	}
-	h.eventLog = eventLog{out}
+	h.log = out
 	h.reading.Go(func() { h.read(in) })
 	for range h.procs {
 		s := new(slot)
@@ -107,8 +106,8 @@ func (h *harness) tearDown() {
 	for _, s := range h.slots {
 		h.end(s)
 	}
-	if h.File != nil {
-		_ = h.Close()
+	if h.log != nil {
+		_ = h.log.Close()
 		h.reading.Wait()
 	}
 	if h.small {
@@ -227,7 +226,7 @@ func (h *harness) start(s *slot) error {
 	text, _ := json.Marshal(of)           // texts and numbers always marshal
 	cmd := exec.Command("/proc/self/exe") // whose directory the other user might not reach
 	cmd.Env = append(os.Environ(), processEnv+"="+string(text))
-	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{h.File}
+	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{h.log}
 	calls, errIn := cmd.StdinPipe()
 	answers, errOut := cmd.StdoutPipe()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
@@ -246,7 +245,8 @@ func (h *harness) start(s *slot) error {
 // end kills a process.
 func (h *harness) end(s *slot) {
 	c := s.child.Load()
-	h.note(record{process: c.number, what: dies, at: now()})
+	r := record{process: c.number, what: dies, at: now()}
+	_, _ = h.log.Write(r.bytes())
 	_ = c.cmd.Process.Kill()
 	<-c.exited
 	_ = c.client.Close()

@@ -177,6 +177,7 @@ func (o *oracle) find(kind, text string) {
 // span is the time in which a fault was in progress.
 type span struct {
 	fault    string
+	needs    resources
 	from, to int64
 }
 
@@ -185,7 +186,7 @@ const never int64 = math.MaxInt64
 
 // begin notes that a fault is in progress until the returned function is called.
 func (h *harness) begin(fault string) (end func()) {
-	s := &span{fault, now(), never}
+	s := &span{fault, 0, now(), never}
 	h.tell(func() { h.spans = append(h.spans, s) })
 	return func() { h.tell(func() { s.to = now() }) }
 }

@@ -26,7 +26,7 @@ const processEnv = "ORDERLY_TORTURE_PROCESS"
 // exported methods through two pipes.
 type process struct {
 	config
-	eventLog
+	log      *os.File
 	engine   atomic.Pointer[generation]
 	closing  sync.WaitGroup
 	stopping atomic.Bool
@@ -52,7 +52,7 @@ func beProcessIfAsked() {
 	if !asked {
 		return
 	}
-	p := &process{eventLog: eventLog{os.NewFile(3, "log")}}
+	p := &process{log: os.NewFile(3, "log")}
 	if err := json.Unmarshal([]byte(text), &p.config); err != nil {
 		fail(err)
 	}
@@ -133,11 +133,8 @@ func openLockfile(p *process) (serializer.Store, error) {
 	return lockfile.Open(p.Dir, lockfile.Options{Clock: p.clock})
 }
 
-// eventLog is a pipe of records from all processes to the oracle. The kernel takes each
-// one completely or not at all, and keeps their order.
-type eventLog struct{ *os.File }
-
-// record is one event. It has no pointers.
+// record is one event. It has no pointers. All processes write their records into one pipe to the oracle. The
+// kernel takes each one completely or not at all, and keeps their order.
 type record struct {
 	what      what
 	process   int // the number of the process, in the order in which they were started
@@ -169,12 +166,10 @@ const (
 
 func (r *record) bytes() []byte { return (*[unsafe.Sizeof(*r)]byte)(unsafe.Pointer(r))[:] }
 
-func (l eventLog) note(r record) { _, _ = l.Write(r.bytes()) }
-
 // put adds a record of the process to the log.
 func (p *process) put(w what, r record) {
 	r.what, r.process, r.at = w, p.Number, now()
-	p.note(r)
+	_, _ = p.log.Write(r.bytes())
 }
 
 // now reads CLOCK_MONOTONIC, which is the same for all processes.

@@ -175,18 +175,13 @@ func (c *Caller) WantHeld(t testing.TB) {
 // WantRefused waits until arrivals are refused because of storage, with a text.
 func WantRefused(t testing.TB, e *serializer.Engine, text string) {
 	t.Helper()
-	last := ""
 	wait.Eventually(t, "arrivals are refused with "+text, func() error {
 		c := Arrive(e, Arrival(Queue, time.Second))
 		if <-c.over; c.Err == nil {
 			c.Turn.Leave()
 			return errors.New("one has entered")
 		}
-		if last != c.Err.Error() {
-			last = c.Err.Error()
-			t.Log(last)
-		}
-		if serializer.ReasonOf(c.Err) != serializer.ReasonStorage || !strings.Contains(last, text) {
+		if serializer.ReasonOf(c.Err) != serializer.ReasonStorage || !strings.Contains(c.Err.Error(), text) {
 			return c.Err
 		}
 		return nil
