@@ -62,12 +62,9 @@ func compare(ctx context.Context, commit string) error {
 	}
 	ratios := make(map[string][]float64)
 	for range rounds {
-		then, err := measure(ctx, now+".test", before)
-		if err != nil {
-			return err
-		}
+		then, errThen := measure(ctx, now+".test", before)
 		today, err := measure(ctx, now+".test", now)
-		if err != nil {
+		if err := errors.Join(errThen, err); err != nil {
 			return err
 		}
 		for name, work := range today {

@@ -88,7 +88,9 @@ func (o *oracle) judge(r *record) {
 	case evicts:
 		q.evicting[r.token] = true
 	case confirms:
-		o.pause.confirm(r)
+		if r.arrived == o.pause.until {
+			o.pause.confirmed[placeOf(r)] = r.token
+		}
 	case dies:
 		o.deaths[r.process] = r.at
 	}
@@ -105,8 +107,9 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 	}
 	q.judge.Leave(func(h *record) bool {
 		died, dead := o.deaths[h.process]
-		if dead {
-			o.noteRecovery(died, e)
+		// A recovery is measured if no other fault was in progress, and somebody waited.
+		if dead && queues[e.queue].Rule == (serializer.Rule{}) && e.arrived <= died && !o.busy(died-int64(settleTime), e.at, "kill") {
+			o.recovered = append(o.recovered, time.Duration(e.at-died))
 		}
 		return dead
 	})
@@ -118,13 +121,6 @@ func (o *oracle) enter(q *queueOracle, e *record) {
 	}
 	if o.pause.forbids(e) {
 		o.blame(intrusion, e)
-	}
-}
-
-// noteRecovery measures a recovery if no other fault was in progress, and somebody waited.
-func (o *oracle) noteRecovery(died int64, e *record) {
-	if queues[e.queue].Rule == (serializer.Rule{}) && e.arrived <= died && !o.busy(died-int64(settleTime), e.at, "kill") {
-		o.recovered = append(o.recovered, time.Duration(e.at-died))
 	}
 }
 

@@ -142,12 +142,6 @@ type pause struct {
 // placeOf distinguishes a queue of an engine.
 func placeOf(r *record) [3]int64 { return [3]int64{int64(r.queue), int64(r.process), r.opened} }
 
-func (p *pause) confirm(r *record) {
-	if r.arrived == p.until {
-		p.confirmed[placeOf(r)] = r.token
-	}
-}
-
 // forbids reports whether an entry is an intrusion.
 func (p *pause) forbids(e *record) bool {
 	inside, ok := p.confirmed[placeOf(e)]

@@ -40,7 +40,6 @@ type Promises[S Server] struct {
 	Rights    map[string]Right[S]     // to write, which a user loses
 	Clocks    map[string]func(S)      // settings of the server's clock
 	Elsewhere map[string]Elsewhere[S] // where a process comes to another history
-
 }
 
 // Fault costs nobody a turn or a place.
