@@ -27,7 +27,7 @@ type caller struct {
 	crowd   *crowd
 	engine  *serializer.Engine
 	arrival serializer.Arrival
-	hangUp  context.CancelCauseFunc
+	hangUp  context.CancelFunc
 	revoked chan error
 
 	done chan struct{} // closed when the engine has answered with what follows
@@ -53,8 +53,6 @@ func onEngines(test func(*crowd)) func(testing.TB, Options, []serializer.Store) 
 	}
 }
 
-var errHungUp = errors.New("hung up")
-
 // on returns an engine. The numbers wrap around, so that cases may count callers.
 func (c *crowd) on(i int) *serializer.Engine { return c.engines[i%len(c.engines)] }
 
@@ -65,7 +63,7 @@ func (c *crowd) arrival(text string) serializer.Arrival {
 
 // start sends a caller to the i-th engine.
 func (c *crowd) start(i int, a serializer.Arrival) *caller {
-	ctx, cancel := context.WithCancelCause(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	v := &caller{crowd: c, engine: c.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
 	a.Revoke = func(cause error) { v.revoked <- cause }
 	c.callers = append(c.callers, v)
@@ -132,7 +130,7 @@ func (c *crowd) list(e *serializer.Engine) []serializer.QueueState {
 // end ends all waits and turns, finds tickets that are left, and closes the engines.
 func (c *crowd) end() {
 	for _, v := range c.callers {
-		v.hangUp(errHungUp)
+		v.hangUp()
 	}
 	for _, v := range c.callers {
 		select {

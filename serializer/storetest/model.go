@@ -75,9 +75,8 @@ func (h *history) step() (what string) {
 	var inside, waiting []*caller
 	for _, text := range queueTexts {
 		q := h.queues[serializer.QueueName(text)]
-		waits := q.waiting()
-		inside = append(inside, q.tickets[:len(q.tickets)-len(waits)]...)
-		waiting = append(waiting, waits...)
+		n := len(q.tickets) - len(q.waiting())
+		inside, waiting = append(inside, q.tickets[:n]...), append(waiting, q.tickets[n:]...)
 	}
 	switch n := h.rand.IntN(20); {
 	case n < 6 && len(inside) > 0:
@@ -85,7 +84,7 @@ func (h *history) step() (what string) {
 	case n < 8 && len(waiting) > 0:
 		e := pick(h.rand, waiting...)
 		h.takeOut(e, string(serializer.ReasonGone))
-		e.hangUp(errHungUp)
+		e.hangUp()
 		return fmt.Sprint(e, " hangs up")
 	case n < 10 && len(inside)+len(waiting) > 0:
 		return h.evict(pick(h.rand, append(inside, waiting...)...))
