@@ -14,8 +14,9 @@ type Throttle[K comparable] struct {
 	// Interval is the time between two log entries of the same key. Default: a second.
 	Interval time.Duration
 
-	mu   sync.Mutex
-	keys map[K]recent
+	mu    sync.Mutex
+	keys  map[K]recent
+	sweep time.Time // when old ones are removed next
 }
 
 // recent are the events since an entry.
@@ -24,8 +25,12 @@ type recent struct {
 	count int
 }
 
-// kept is how long events are remembered that no entry stands for.
-const kept = time.Hour
+// Events that no entry stands for are remembered for so long, and of no more keys than that, apart from
+// those of the last intervals: of some keys, each comes once.
+const (
+	kept     = time.Hour
+	mostKept = 1000
+)
 
 // Do writes an entry for an event, unless the interval of its key is not over. The count is
 // the number of events that the entry stands for.
@@ -44,10 +49,16 @@ func (t *Throttle[K]) add(key K, now time.Time) int {
 		t.keys[key] = r
 		return 0
 	}
-	maps.DeleteFunc(t.keys, func(_ K, old recent) bool { return now.Sub(old.next) > kept })
 	if t.keys == nil {
 		t.keys = make(map[K]recent)
 	}
-	t.keys[key] = recent{next: now.Add(cmp.Or(t.Interval, time.Second))}
+	next := now.Add(cmp.Or(t.Interval, time.Second))
+	t.keys[key] = recent{next: next}
+	if now.After(t.sweep) {
+		t.sweep = next
+		maps.DeleteFunc(t.keys, func(_ K, old recent) bool {
+			return now.After(old.next) && (old.count == 0 || len(t.keys) > mostKept || now.Sub(old.next) > kept)
+		})
+	}
 	return r.count
 }

@@ -1,19 +1,17 @@
-package throttle_test
+package throttle
 
 import (
 	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/internal/throttle"
 )
 
 // An entry stands for its event, and for those since the entry before.
 func TestThrottle(t *testing.T) {
 	for _, interval := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			events := &throttle.Throttle[string]{Interval: interval}
+			events := &Throttle[string]{Interval: interval}
 			usual := cmp.Or(interval, time.Second)
 			for i, step := range []struct {
 				after time.Duration
@@ -29,6 +27,23 @@ func TestThrottle(t *testing.T) {
 				if got != step.want {
 					t.Errorf("step %d: %d written; expected %d", i, got, step.want)
 				}
+			}
+		})
+	}
+}
+
+// Bug: each key was kept for an hour, and all were looked at for each entry, also where each comes once or
+// twice, as those of requests do.
+func TestKeysAreForgotten(t *testing.T) {
+	for events, most := range map[int]int{1: 20, 2: mostKept + 20} { // of each key
+		synctest.Test(t, func(t *testing.T) {
+			var throttle Throttle[int]
+			for i := range 2 * mostKept * events {
+				throttle.Do(i/events, func(int) {})
+				time.Sleep(200 * time.Millisecond / time.Duration(events))
+			}
+			if found := len(throttle.keys); found > most {
+				t.Errorf("%d keys are kept; expected at most %d", found, most)
 			}
 		})
 	}
