@@ -307,7 +307,7 @@ func TestKeepAliveInNestedQueues(t *testing.T) {
 	leave := c.hold(t, "a")
 	inner := c.getting("/inner/slow?q=a")
 	c.awaitQueue("inner_a_", 1, 0)
-	e := c.stream(t, newClient(t, "1.1"), "/inner/?q=a")
+	e := c.stream(t, newClient(t, "1.1"), "/inner/?q=a", "Connection", "Upgrade, HTTP2-Settings", "Upgrade", "h2c")
 	e.wantHead()
 	e.want(": waiting, place 1")
 	leave()

@@ -102,8 +102,7 @@ func findQueue(ctx context.Context, names map[*engines.Shared]string, queue, tok
 // request to return. Owners check ten times a second, and so does [awaitEviction].
 const actionPatience = 3 * time.Second
 
-// evict evicts a ticket, and says what became of it. With careful, it leaves one that is
-// inside alone.
+// evict evicts a ticket, and says what became of it.
 func evict(ctx context.Context, queue string, query url.Values) (answer any, err error) {
 	number, err := strconv.ParseUint(query.Get("token"), 10, 64)
 	if err != nil {

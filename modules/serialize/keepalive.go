@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -59,10 +60,11 @@ func (k *KeepAlive) check() error {
 }
 
 // streams reports whether a request whose turn does not come soon gets an event stream. One
-// that gets the waiting page does not, and neither does one that asks for another protocol.
+// that gets the waiting page does not, and neither does one that asks for another protocol than HTTP/2:
+// some clients offer that with every request.
 func (s *Handler) streams(r *http.Request) bool {
 	if s.KeepAlive == nil || r.Method == http.MethodHead || r.Method == http.MethodConnect || !r.ProtoAtLeast(1, 1) ||
-		r.Header.Get("Upgrade") != "" || s.line.Serves(r) {
+		cmp.Or(r.Header.Get("Upgrade"), "h2c") != "h2c" || s.line.Serves(r) {
 		return false
 	}
 	if waitingpage.Accepts(r.Header, eventstream.MediaType) {

@@ -104,5 +104,11 @@ func TestWhoGetsComments(t *testing.T) {
 		if streams := s.streams(r); streams != test.streams {
 			t.Errorf("%+v: %t", test, streams)
 		}
+		for upgrade, may := range map[string]bool{"h2c": true, "websocket": false} { // bug: who offered HTTP/2 got no comments
+			r.Header.Set("Upgrade", upgrade)
+			if streams := s.streams(r); streams != (may && test.streams) {
+				t.Errorf("%+v with Upgrade %s: %t", test, upgrade, streams)
+			}
+		}
 	}
 }

@@ -52,8 +52,8 @@ func (s *Stream) Follows() bool { return s.state == following }
 // keep its request from taking its turn, which may come meanwhile.
 const writeTime = time.Second
 
-// Comment sends a comment. The first one comes with the head of the response. The upstream
-// must not encode what follows, so the request loses its Accept-Encoding.
+// Comment sends a comment. The first one comes with the head of the response. The upstream must not encode
+// what follows, or change to another protocol, so the request loses its Accept-Encoding and Upgrade.
 func (s *Stream) Comment(r *http.Request, text string) error {
 	client := http.NewResponseController(s.w)
 	_ = client.SetWriteDeadline(time.Now().Add(writeTime)) // an error: there are none
@@ -61,6 +61,7 @@ func (s *Stream) Comment(r *http.Request, text string) error {
 		s.begin()
 	}
 	r.Header.Del("Accept-Encoding")
+	r.Header.Del("Upgrade")
 	_, err := fmt.Fprintf(s.w, ": %s\n\n", text)
 	if err = cmp.Or(err, client.Flush()); err != nil {
 		return fmt.Errorf("writing a comment to the client: %w", err)
