@@ -62,7 +62,7 @@ func take(t *testing.T, gen *CallNumberGenerator, n int, run uint32, first int) 
 func TestCallNumberWhileStoreIsGone(t *testing.T) {
 	gone := errors.New("no such disk")
 	store := &memoryStore{}
-	gen := must(NewCallNumberGenerator(store))
+	gen := Must(NewCallNumberGenerator(store))
 	take(t, gen, 1, 1, 0)
 	store.set(1, gone)
 	take(t, gen, RunLen-1, 1, 1)
@@ -80,7 +80,7 @@ func TestCallNumberWhileStoreIsGone(t *testing.T) {
 // A fetch ahead that fails is tried again before the run is used up.
 func TestCallNumberPrefetchRecovers(t *testing.T) {
 	store := &memoryStore{gate: make(chan error)}
-	gen := must(NewCallNumberGenerator(store))
+	gen := Must(NewCallNumberGenerator(store))
 	go func() { store.gate <- nil }()
 	take(t, gen, prefetchAt+1, 1, 0)
 	store.gate <- errors.New("no such disk")
@@ -112,7 +112,7 @@ func TestCallNumberStoreThatErrs(t *testing.T) {
 		{"goes too far", MaxRun, "making a call number: taking the next run: the store gave 1073741824: all 1073741824 runs of call numbers are used up"},
 	} {
 		store := &memoryStore{last: 5}
-		gen := must(NewCallNumberGenerator(store))
+		gen := Must(NewCallNumberGenerator(store))
 		take(t, gen, prefetchAt, 6, 0)
 		store.set(tt.last, nil)
 		take(t, gen, RunLen-prefetchAt, 6, prefetchAt)
@@ -125,7 +125,7 @@ func TestCallNumberStoreThatErrs(t *testing.T) {
 // A caller that gives up leaves the fetch to the next.
 func TestCallNumberCallerGivesUp(t *testing.T) {
 	store := &memoryStore{gate: make(chan error)}
-	gen := must(NewCallNumberGenerator(store))
+	gen := Must(NewCallNumberGenerator(store))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := gen.New(ctx)
@@ -157,7 +157,7 @@ func (s *hangingStore) NextRun(context.Context) (uint32, error) {
 func TestCallNumberStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := must(NewCallNumberGenerator(store))
+		gen := Must(NewCallNumberGenerator(store))
 		defer gen.Close()
 		began := time.Now()
 		var waiting sync.WaitGroup
@@ -193,7 +193,7 @@ func TestCallNumberStoreThatHangs(t *testing.T) {
 func TestCallNumberPrefetchThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &hangingStore{answer: make(chan uint32)}
-		gen := must(NewCallNumberGenerator(store))
+		gen := Must(NewCallNumberGenerator(store))
 		go func() { store.answer <- 1 }()
 		take(t, gen, RunLen, 1, 0)
 		time.AfterFunc(time.Second, gen.Close)
@@ -211,7 +211,7 @@ func TestCallNumberPrefetchThatHangs(t *testing.T) {
 // than greater ones, and were still there when other callers already got the error.
 func TestCallNumbersInOrderToTheEnd(t *testing.T) {
 	store := &memoryStore{}
-	gen := must(NewCallNumberGenerator(store))
+	gen := Must(NewCallNumberGenerator(store))
 	var made sync.Map
 	first, err := gen.New(t.Context())
 	check(t, err)

@@ -21,7 +21,8 @@
 // # Text, JSON and databases
 //
 // IDs are written as text, also in JSON, by log/slog and in columns of database/sql. A TXID, a
-// UniqueID, a UUIDv7 and a TraceID have bytes, too. What reads them refuses what no generator can make, with a [*ParseError].
+// UniqueID, a UUIDv7 and a TraceID have bytes, too. What reads them refuses what no generator can make, with a [*ParseError]. [Must] is for IDs
+// in the source code.
 //
 // The zero UUIDv7, TraceID or TraceContext means none. It is always written as nothing, and read from
 // it: an empty text, no bytes, or NULL. The zero TXID, UniqueID, ShardedID or CallNumber is an ID like

@@ -37,6 +37,15 @@ func (e *ParseError) reason() string {
 	return fmt.Sprintf("at offset %d: %s", e.Offset, reason)
 }
 
+// Must returns value, or panics with the error. It is for texts and settings in the source
+// code, as in Must(ParseTXID("cbpvimguo4hkaps9lf6g")).
+func Must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
 // reader reads the parts of an ID's text, and keeps the first error.
 type reader struct {
 	scheme, text string

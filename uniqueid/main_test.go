@@ -52,13 +52,6 @@ func check(t *testing.T, err error) {
 	}
 }
 
-func must[T any](value T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return value
-}
-
 // fakeClock is a clock that tests set. Each monotonic reading moves it on by
 // tick.
 type fakeClock struct {
@@ -176,7 +169,7 @@ func TestUnique(t *testing.T) {
 	if !inOneLane.coarse || inManyLanes.coarse {
 		t.Fatal("a clock that stands still is said to be fine, or another one not")
 	}
-	sharded, numbers := must(NewShardedIDGenerator(16)), must(NewCallNumberGenerator(must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
+	sharded, numbers := Must(NewShardedIDGenerator(16)), Must(NewCallNumberGenerator(Must(NewFileRunStore(filepath.Join(t.TempDir(), "runs")))))
 	defer numbers.Close()
 	type test struct {
 		n, long int

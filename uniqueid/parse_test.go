@@ -159,7 +159,7 @@ func TestForms(t *testing.T) {
 		testForms(t, newUniqueIDs(Layout(layout)).New(time.Now()), "AAAAAAAAAAAAAAAAAAA")
 	}
 	testForms(t, UniqueID{layout: Modern}, "AAAAAAAAAAAAAAAAAAA")
-	testForms(t, must(NewShardedIDGenerator(1000)).New(), "000000000000000000")
+	testForms(t, Must(NewShardedIDGenerator(1000)).New(), "000000000000000000")
 	testForms(t, MaxCallNumber, "00000000")
 	testForms(t, NewUUIDv7(), "")
 	testForms(t, NewUUIDv7().TraceID(), "")
@@ -204,7 +204,7 @@ func testCompare[T interface{ Compare(T) int }](t *testing.T, parse func(string)
 	t.Helper()
 	for i, a := range ascending {
 		for j, b := range ascending {
-			if got := must(parse(a)).Compare(must(parse(b))); got != cmp.Compare(i, j) {
+			if got := Must(parse(a)).Compare(Must(parse(b))); got != cmp.Compare(i, j) {
 				t.Errorf("%s compared with %s is %d", a, b, got)
 			}
 		}
@@ -219,7 +219,7 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 	t.Chdir(t.TempDir())
 	unmade, err := NewCallNumberGenerator(new(FileRunStore))
 	check(t, err)
-	node := must(FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22))
+	node := Must(FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22))
 	if err := failed(NewUniqueIDGenerator(Threaded, node)); err != nil {
 		t.Error(err)
 	}
@@ -252,5 +252,11 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 	// Options that are nil leave the defaults.
 	options := []Option{nil, WithClock(nil), WithRandom(nil)}
 	NewTXIDGenerator(options...).NewUUIDv7()
-	must(NewShardedIDGenerator(1, options...)).New()
+	Must(NewShardedIDGenerator(1, options...)).New()
+	defer func() {
+		if err, ok := recover().(*ParseError); !ok {
+			t.Errorf("Must with an error panics with %v", err)
+		}
+	}()
+	Must(ParseTXID("x"))
 }

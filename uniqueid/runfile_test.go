@@ -16,7 +16,7 @@ import (
 func newRunFile(t *testing.T) (*FileRunStore, string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runs")
-	return must(NewFileRunStore(path)), path
+	return Must(NewFileRunStore(path)), path
 }
 
 func wantRun(t *testing.T, store *FileRunStore, want uint32) {
@@ -43,7 +43,7 @@ func TestRunFileCounts(t *testing.T) {
 	store, path := newRunFile(t)
 	wantRun(t, store, 0)
 	wantRun(t, store, 1)
-	wantRun(t, must(NewFileRunStore(path)), 2)
+	wantRun(t, Must(NewFileRunStore(path)), 2)
 	wantRun(t, store, 3)
 	text, err := os.ReadFile(path)
 	if want := "4\n"; err != nil || string(text) != want {
@@ -82,7 +82,7 @@ func TestRunFileGoneOrOld(t *testing.T) {
 	write(t, path, "") // by somebody, or made before a crash
 	wantRun(t, store, 4)
 	write(t, path, "1\n") // an old copy
-	wantRun(t, must(NewFileRunStore(path)), 5)
+	wantRun(t, Must(NewFileRunStore(path)), 5)
 	write(t, path, "100\n") // by somebody who starts there
 	wantRun(t, store, 100)
 	check(t, os.Remove(path+".lock"))
@@ -96,9 +96,9 @@ func TestRunFileGoneOrOld(t *testing.T) {
 
 func TestRunFileMakesDirectory(t *testing.T) {
 	dir := t.TempDir()
-	wantRun(t, must(NewFileRunStore(filepath.Join(dir, "a", "b", "runs"))), 0)
+	wantRun(t, Must(NewFileRunStore(filepath.Join(dir, "a", "b", "runs"))), 0)
 	write(t, filepath.Join(dir, "file"), "")
-	wantNoRun(t, must(NewFileRunStore(filepath.Join(dir, "file", "runs"))), "making the directory of the run file: ")
+	wantNoRun(t, Must(NewFileRunStore(filepath.Join(dir, "file", "runs"))), "making the directory of the run file: ")
 }
 
 func TestRunFileLocked(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 // microseconds.
 func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 	var keys []key
-	gens := []*ShardedIDGenerator{must(NewShardedIDGenerator(2)), must(NewShardedIDGenerator(3))}
+	gens := []*ShardedIDGenerator{Must(NewShardedIDGenerator(2)), Must(NewShardedIDGenerator(3))}
 	for i := range 10_000 {
 		id := gens[i%2].New()
 		keys = append(keys, key{low: id.moment})
@@ -21,7 +21,7 @@ func TestShardedIDUniqueAcrossGenerators(t *testing.T) {
 // for its next tick: 64 IDs a second.
 func TestShardedIDBetweenTicks(t *testing.T) {
 	clock := newFakeClock(0)
-	gen := must(NewShardedIDGenerator(1, WithClock(clock)))
+	gen := Must(NewShardedIDGenerator(1, WithClock(clock)))
 	first := gen.New()
 	for i := range mostAhead {
 		if id := gen.New(); id.Time().Sub(first.Time()) != time.Duration(i+1)*time.Microsecond {
@@ -38,7 +38,7 @@ func TestShardedIDBetweenTicks(t *testing.T) {
 
 func TestShardedIDClock(t *testing.T) {
 	clock := newFakeClock(100 * time.Nanosecond)
-	gen := must(NewShardedIDGenerator(1000, WithClock(clock), seeded()))
+	gen := Must(NewShardedIDGenerator(1000, WithClock(clock), seeded()))
 	last := gen.New()
 	for i := range 50_000 {
 		if i == 20_000 {

@@ -121,5 +121,5 @@ func TestLayoutNames(t *testing.T) {
 }
 
 func newUniqueIDs(layout Layout, options ...Option) *UniqueIDGenerator {
-	return must(NewUniqueIDGenerator(layout, must(FixedNode(netip.MustParseAddr("192.0.2.7"), 4711)), options...))
+	return Must(NewUniqueIDGenerator(layout, Must(FixedNode(netip.MustParseAddr("192.0.2.7"), 4711)), options...))
 }

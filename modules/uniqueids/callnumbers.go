@@ -29,10 +29,10 @@ func openCallNumbers(u *Handler) (newID, error) {
 	if named, ok := u.storage.(fmt.Stringer); ok {
 		u.storageKey = fmt.Sprintf("%T %s", u.storage, named)
 	}
-	value, _, _ := callNumberPool.LoadOrNew(u.storageKey, func() (_ caddy.Destructor, err error) {
+	value, _, _ := callNumberPool.LoadOrNew(u.storageKey, func() (caddy.Destructor, error) {
 		c := new(callNumbers)
-		c.CallNumberGenerator, err = uniqueid.NewCallNumberGenerator(c)
-		return c, err
+		c.CallNumberGenerator = uniqueid.Must(uniqueid.NewCallNumberGenerator(c))
+		return c, nil
 	})
 	c, storage := value.(*callNumbers), u.storage // a pointer into the handler would keep its whole configuration
 	return func(ids *requestIDs) (string, error) {
