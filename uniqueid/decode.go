@@ -1,6 +1,7 @@
 package uniqueid
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,10 +18,25 @@ type Decoded struct {
 	// Note is a remark on this reading, for people, or empty.
 	Note string `json:"note,omitempty"`
 	// Time is when the ID was made, in UTC. It is the zero Time if the scheme contains
-	// no time. One after the year 9999 has no JSON.
+	// no time.
 	Time time.Time `json:"time,omitzero"`
 	// Fields are the other fields, each a string or a uint64, by their names.
 	Fields map[string]any `json:"fields"`
+}
+
+// MarshalJSON returns an object with the keys above. [time.Time] refuses a year after 9999, which another
+// kind of ID may have.
+func (d Decoded) MarshalJSON() ([]byte, error) {
+	type plain Decoded
+	out := struct {
+		plain
+		Time   string         `json:"time,omitempty"`
+		Fields map[string]any `json:"fields"`
+	}{plain(d), "", d.Fields}
+	if !d.Time.IsZero() {
+		out.Time = d.Time.Format(time.RFC3339Nano)
+	}
+	return json.Marshal(out)
 }
 
 // readings are all ways to read a text, by their schemes, the most likely first: those in the
