@@ -97,8 +97,8 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 	return os.Chmod(h.locks, 0o750) == nil
 }
 
-// smallSize is the size of the small file system in bytes.
-const smallSize = 16 << 20
+// smallSize is the size of the small file system in bytes. An owner file takes half a megabyte of it.
+const smallSize = 32 << 20
 
 // mountSmall mounts a file system with little more room than the tickets need. It reports
 // whether that succeeded, for which it must be root.

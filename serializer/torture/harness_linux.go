@@ -245,11 +245,16 @@ func (h *harness) start(s *slot) error {
 // end kills a process.
 func (h *harness) end(s *slot) {
 	c := s.child.Load()
-	r := record{process: c.number, what: dies, at: now()}
-	_, _ = h.log.Write(r.bytes())
-	_ = c.cmd.Process.Kill()
+	h.signal(c, syscall.SIGKILL)
 	<-c.exited
 	_ = c.client.Close()
+}
+
+// signal sends a process a signal by which it dies.
+func (h *harness) signal(c *child, sig os.Signal) {
+	r := record{process: c.number, what: dies, at: now()}
+	_, _ = h.log.Write(r.bytes())
+	_ = c.cmd.Process.Signal(sig)
 }
 
 // reap waits for a process to end.
@@ -270,7 +275,7 @@ const callPatience = 10 * time.Second
 func (h *harness) call(s *slot, method string, arg any) bool {
 	c := s.child.Load()
 	hangs := time.AfterFunc(callPatience, func() {
-		_ = c.cmd.Process.Signal(syscall.SIGQUIT) // it shows where, once it is not stopped
+		h.signal(c, syscall.SIGQUIT) // it shows where, once it is not stopped
 		h.problem("process %d does not return from %s", c.number, method)
 	})
 	defer hangs.Stop()
