@@ -214,6 +214,15 @@ func TestAnswersLost(t *testing.T) {
 	testlease.Must(t, other.Evict(t.Context(), "a_", token))
 }
 
+// Bug: if only the table of pauses was missing, it was not made, and all arrivals were refused.
+func TestOneTableMissing(t *testing.T) {
+	t.Parallel()
+	server := testpostgres.Start(t)
+	testlease.Must(t, ready(t, server.URL()).Close())
+	server.Query("orderly", "DROP TABLE orderly_pauses")
+	testlease.EnterSoon(t, ready(t, server.URL()))
+}
+
 // Bug: the server refused "1m0s" as the time for which a connection may be idle. So no lease of a
 // minute or more was renewed.
 func TestLongestLease(t *testing.T) {

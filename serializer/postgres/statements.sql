@@ -87,9 +87,10 @@ SELECT last, id, $2, $3 FROM orderly_namespaces n
 WHERE name = $1 AND $4 IN ('', :identity) AND NOT EXISTS (SELECT FROM orderly_sessions s WHERE s.id = -n.id)
 
 -- : opening
--- What a session needs to know. Its ID is 0 if it has not begun.
+-- What a session needs to know. Its ID is 0 if it has not begun. It fails if the table of pauses is missing.
 SELECT :timeline, channel, coalesce(s.id, 0), n.id, n.epoch, :identity, :place
-FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last WHERE n.name = $1
+FROM orderly_namespaces n LEFT JOIN orderly_sessions s ON s.namespace = n.id AND s.id = n.last
+WHERE n.name = $1 AND NOT EXISTS (SELECT FROM orderly_pauses WHERE false)
 
 -- : renew
 UPDATE orderly_sessions SET renewals = renewals + 1 WHERE id = $1 AND :durable RETURNING id
