@@ -31,8 +31,8 @@ func DurationOf(d *caddyfile.Dispenser, name, text string, least time.Duration) 
 	return caddy.Duration(duration), In(d, CheckDuration(name, duration, least))
 }
 
-// longest is the longest duration that somebody can mean.
-const longest = 365 * 24 * time.Hour
+// Longest is the longest duration that somebody can mean.
+const Longest = 365 * 24 * time.Hour
 
 // CheckDuration returns an error for a duration below least, and for one that nobody can
 // mean: over a year, or, since a number in JSON is nanoseconds, below a millisecond.
@@ -40,8 +40,8 @@ func CheckDuration(name string, d, least time.Duration) error {
 	if d > 0 && d < time.Millisecond {
 		return fmt.Errorf("%s %s: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as \"30s\"", name, d)
 	}
-	if d > longest {
-		return fmt.Errorf("%s %s: expected a duration of %s or less, such as 15s", name, d, longest)
+	if d > Longest {
+		return fmt.Errorf("%s %s: expected a duration of %s or less, such as 15s", name, d, Longest)
 	}
 	if d < least {
 		return fmt.Errorf("%s %s: expected a duration of %s or more, such as 60s", name, d, least)

@@ -93,9 +93,15 @@ func wordSetting[T any, V comparable](s Setting[T], expected string, field func(
 	return s
 }
 
-// DurationSetting is a duration of at least least. usual is its default, as a Caddyfile has it.
-func DurationSetting[T any](name, usual string, least time.Duration, field func(T) **caddy.Duration) Setting[T] {
-	check := func(handler T) error { return CheckDuration(name, time.Duration(**field(handler)), least) }
+// DurationSetting is a duration from least to most. usual is its default, as a Caddyfile has it.
+func DurationSetting[T any](name, usual string, least, most time.Duration, field func(T) **caddy.Duration) Setting[T] {
+	check := func(handler T) error {
+		value := time.Duration(**field(handler))
+		if err := CheckDuration(name, value, least); err != nil || value <= most {
+			return err
+		}
+		return fmt.Errorf("%s %s: expected a duration of at most %s, such as %s", name, value, most, usual)
+	}
 	read := func(text string) (*caddy.Duration, error) {
 		value, err := caddy.ParseDuration(text)
 		return new(caddy.Duration(value)), err
@@ -128,10 +134,12 @@ func OptionalText[T any](name, expected string, field func(T) *string) Setting[T
 	}}
 }
 
-// ListSetting is any number of texts.
-func ListSetting[T any](name string, field func(T) *[]string) Setting[T] {
-	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) error {
-		*field(handler) = d.RemainingArgs()
+// ListSetting is one text or more; none is the default.
+func ListSetting[T any](name, syntax, expected string, field func(T) *[]string, check func(T) error) Setting[T] {
+	return Setting[T]{Name: name, Syntax: syntax, Usual: "none", Check: check, Parse: func(handler T, d *caddyfile.Dispenser) error {
+		if *field(handler) = d.RemainingArgs(); len(*field(handler)) == 0 {
+			return d.Errf("%s: no value; expected %s", name, expected)
+		}
 		return nil
 	}}
 }

@@ -57,7 +57,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 }
 
 var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
-	directive.ListSetting("endpoints", func(e *Engine) *[]string { return &e.Endpoints }),
+	directive.ListSetting("endpoints", "<url...>", "addresses of members, such as http://localhost:2379", func(e *Engine) *[]string { return &e.Endpoints }, nil),
 })
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:

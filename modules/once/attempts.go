@@ -3,49 +3,68 @@ package once
 import (
 	"crypto/tls"
 	"errors"
+	"net"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
 	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
-// attempts watches net/http send a request to upstreams. net/http sends a request without a body
+// attempts watches how the request is sent to upstreams. net/http sends a request without a body
 // again, by itself, if it has an Idempotency-Key and its kept connection breaks. A proxy may try
 // another upstream. The first upstream may have acted, so attempts prevents both.
 type attempts struct {
-	sent   atomic.Bool // at least a part of the request may have been sent
-	open   atomic.Bool // and no answer has come since
-	shared atomic.Bool // its connection speaks HTTP/2, so other requests use it, too
-	over   atomic.Bool // it is known what became of the request; an error route may send another one
+	repl *caddy.Replacer // with what Caddy's proxy notes
+	cut  func(cause error)
 
-	handshake atomic.Pointer[error] // of the latest TLS handshake
+	sent      atomic.Bool           // at least a part of the request may have been sent
+	open      atomic.Bool           // and no answer has come since
+	shared    atomic.Bool           // it was sent by HTTP/2
 	before    atomic.Pointer[any]   // what latency was when a connection was asked for, or nil if none was
+	handshake atomic.Pointer[error] // of the latest TLS handshake
 
-	latency func() any // of the latest answer, as Caddy's proxy notes it, or nil
-	cut     func(cause error)
+	dialed, connected atomic.Bool // by any transport, such as that of FastCGI
 }
 
 var errSentOnce = errors.New("the connection to the upstream broke after the request had been sent, and it is not sent again")
 
-// trace returns what net/http calls. Cancelling the request alone would not do: net/http may not
+// init forgets what proxies before have noted.
+func (a *attempts) init(repl *caddy.Replacer, cut func(cause error)) {
+	a.repl, a.cut = repl, cut
+	repl.DeleteByPrefix(proxyPlaceholder)
+}
+
+const proxyPlaceholder = "http.reverse_proxy.upstream."
+
+// noted is what Caddy's proxy has noted of the upstream that it has chosen last, or nil.
+func (a *attempts) noted(what string) any {
+	value, _ := a.repl.Get(proxyPlaceholder + what)
+	return value
+}
+
+// trace returns what net/http and dialers call. Cancelling the request alone would not do: net/http may not
 // see it before it writes to a connection that it has already.
 func (a *attempts) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
 		GetConn: func(string) {
-			if a.over.Load() {
-				return
-			}
 			if a.isOpen() {
 				a.cut(errSentOnce)
 				return
 			}
-			latency := a.latency()
+			latency := a.noted("latency") // of the latest answer
 			a.before.Store(&latency)
 			a.open.Store(false)
 			a.shared.Store(false)
 		},
+		ConnectDone: func(_, _ string, err error) {
+			if a.dialed.Store(true); err == nil {
+				a.connected.Store(true)
+			}
+		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			if !a.over.Load() && a.open.Load() && !a.shared.Load() && !isHTTP2(info) { // which repeats only what was not processed
+			if a.open.Load() && !a.isShared(info.Conn) { // HTTP/2 repeats only what was not processed
 				_ = info.Conn.Close()
 			}
 		},
@@ -63,11 +82,21 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 	}
 }
 
-// isOpen reports whether the latest attempt has got no answer. After an interim one by HTTP/2, only
-// the proxy notices the final one.
+// isOpen reports whether the latest attempt of net/http has got no answer. After an interim one by
+// HTTP/2, only the proxy notices the final one.
 func (a *attempts) isOpen() bool {
 	before := a.before.Load()
-	return a.open.Load() && (before == nil || a.latency() == *before)
+	return a.open.Load() && (before == nil || a.noted("latency") == *before)
+}
+
+// reached reports whether an upstream may have got the request, and whether it has not answered. Of
+// other transports than net/http, such as FastCGI, it is known only that a proxy has chosen an
+// upstream, and perhaps that there was no connection.
+func (a *attempts) reached() (sent, open bool) {
+	latency := a.noted("latency")
+	other := a.noted("address") != nil && a.before.Load() == nil && (a.connected.Load() || !a.dialed.Load())
+	open = a.isOpen() || other && latency == nil
+	return open || a.sent.Load() || latency != nil, open
 }
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.
@@ -76,7 +105,10 @@ func (a *attempts) isHandshake(err error) bool {
 	return latest != nil && errors.Is(err, *latest)
 }
 
-func isHTTP2(info httptrace.GotConnInfo) bool {
-	conn, ok := info.Conn.(*tls.Conn)
-	return ok && conn.ConnectionState().NegotiatedProtocol == "h2"
+// isShared reports whether other requests use a connection, too, since it speaks HTTP/2.
+func (a *attempts) isShared(conn net.Conn) bool {
+	if encrypted, ok := conn.(*tls.Conn); ok {
+		return encrypted.ConnectionState().NegotiatedProtocol == "h2"
+	}
+	return a.shared.Load()
 }

@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http/httptrace"
 	"testing"
+
+	"github.com/caddyserver/caddy/v2"
 )
 
 // net/http closes, for attempts, the kept connection that it is about to send a request on again. Bug:
@@ -12,7 +14,8 @@ import (
 func TestRepeatedAttempt(t *testing.T) {
 	for field, closes := range map[string]bool{"Host": true, ":method": false} {
 		cuts := 0
-		a := &attempts{latency: func() any { return nil }, cut: func(error) { cuts++ }}
+		a := new(attempts)
+		a.init(caddy.NewEmptyReplacer(), func(error) { cuts++ })
 		trace, conn := a.trace(), new(countingConn)
 		for range 2 {
 			trace.GetConn("")

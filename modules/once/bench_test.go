@@ -32,7 +32,7 @@ func BenchmarkOnce(b *testing.B) {
 	}{
 		{"two writes", func(i int) error {
 			k.hash = fmt.Sprint("bare", i)
-			r := &record{State: answered, Since: time.Now(), Body: []byte("ok")}
+			r := &record{Outcome: repeated, Since: time.Now(), Body: []byte("ok")}
 			return errors.Join(h.records.store(&k, r), h.records.store(&k, r))
 		}},
 		{"first", func(int) error { first++; return serve(first) }},

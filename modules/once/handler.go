@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -109,8 +110,11 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	turncontext.KeepConnections(ctx)
 	err := errors.Join(h.fillIn(), registerMetrics(ctx.GetMetricsRegistry()))
 	if err == nil {
-		h.warn()
-		h.records = openRecords(ctx)
+		if h.Scope != scopeNone && !strings.Contains(h.Scope, "{") { // the braces may be missing
+			h.log.Warn("the scope has no placeholder, so all clients share their keys; write one such as {http.auth.user.id}, or none")
+		}
+		h.records = &records{ctx.Storage(), h.log}
+		engines.LoadingOf(ctx).Sweep.Do(func() { go h.records.sweepHourly(ctx) })
 		err = h.openEngine(ctx)
 	}
 	if err != nil {

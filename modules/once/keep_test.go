@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -15,10 +16,12 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 )
@@ -108,20 +111,28 @@ func TestBodyOutlivesClient(t *testing.T) {
 }
 
 // Bug: FastCGI broke off after an upstream had the request, and an error route behind once, which JSON can
-// have, freed the key.
+// have, freed the key. Bug: so did one that found no upstream.
 func TestErrorRouteBehind(t *testing.T) {
+	php, dial := testcaddy.Serve(t, nil), new(net.Dialer)
 	inner := &Handler{Key: "{http.vars.none}", Required: true}
 	open(t, inner, engines.Memory{})
 	for name, answers := range map[string]caddyhttp.HandlerFunc{
-		"with an error":   func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(401, errors.New("log in")) },
-		"with an answer":  func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(429); return nil },
+		"with an error":  func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(401, errors.New("log in")) },
+		"with an answer": func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(429); return nil },
+		"with no upstream": func(http.ResponseWriter, *http.Request) error {
+			return reverseproxy.NewDialError(errors.New("refused"))
+		},
 		"after a refusal": func(w http.ResponseWriter, r *http.Request) error { return inner.ServeHTTP(w, r, nil) },
 	} {
 		h, effects := new(Handler), 0
 		open(t, h, engines.Memory{})
 		next := func(w http.ResponseWriter, r *http.Request) error {
 			effects++
-			r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.reverse_proxy.upstream.address", "php")
+			r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.reverse_proxy.upstream.address", php)
+			if _, err := dial.DialContext(r.Context(), "tcp", php); err != nil {
+				t.Error(err)
+			}
+			_, _ = dial.DialContext(r.Context(), "tcp", "127.0.0.1:1") // refuses
 			return answers(w, r)
 		}
 		_, _ = send(t.Context(), h, "k", http.NoBody, next)

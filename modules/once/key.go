@@ -25,7 +25,7 @@ type key struct {
 
 // deriveKey derives both forms from a key, the scope and the host. Neither leads back, and
 // keys of different hosts or scopes never meet.
-func deriveKey(host, scope, text string) (k key, err error) {
+func deriveKey(host, scope, text string) (key, error) {
 	var secret []byte
 	for _, part := range []string{host, scope, text} {
 		secret = binary.AppendUvarint(secret, uint64(len(part)))
@@ -37,14 +37,11 @@ func deriveKey(host, scope, text string) (k key, err error) {
 		return key{}, fmt.Errorf("deriving a key: %w", err)
 	}
 	block, err := aes.NewCipher(derived[nameSize:])
-	if err == nil {
-		k.sealer, err = cipher.NewGCMWithRandomNonce(block)
-	}
 	if err != nil {
 		return key{}, fmt.Errorf("preparing a record's cipher: %w", err)
 	}
-	k.hash = hex.EncodeToString(derived[:nameSize])
-	return k, nil
+	sealer, err := cipher.NewGCMWithRandomNonce(block)
+	return key{hex.EncodeToString(derived[:nameSize]), sealer}, err
 }
 
 // hostOf is the host of a request as keys know it: without regard to case, port and a final dot.
@@ -59,8 +56,8 @@ func textOf(key string, r *http.Request, repl *caddy.Replacer) string {
 	text, _ := repl.ReplaceFunc(key, func(name string, value any) (any, error) {
 		fields := r.Header.Values(strings.TrimPrefix(name, "http.request.header."))
 		parameters := r.URL.Query()[strings.TrimPrefix(name, "http.request.uri.query.")]
-		if len(fields) > 1 || len(parameters) > 1 {
-			return "\n", nil
+		if max(len(fields), len(parameters)) > 1 {
+			value = "\n"
 		}
 		return value, nil
 	})

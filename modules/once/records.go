@@ -8,17 +8,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"sync"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
 )
 
 // record is what the storage has of a key. A key without a record is free.
 type record struct {
-	State   state
+	Outcome outcome     // of repetitions: repeated, not_kept or unknown
 	Since   time.Time   // it is kept: when the first request ended, or began if it has not
 	Address []byte      // SHA-256 of that request's method and address
 	Sum     []byte      // SHA-256 of its body, if bodies are compared
@@ -27,35 +25,19 @@ type record struct {
 	Body    []byte      `json:"-"` // of the answer
 }
 
-// state is what became of a first request.
-type state string
-
-const (
-	began    state = "began" // it runs, or nobody knows what became of it
-	answered state = "answered"
-	notKept  state = "not_kept" // answered, but the answer is not in the record
-	unknown  state = "unknown"  // the upstream may have acted
-	free     state = "free"     // nothing has happened; the record is removed, and the next request runs
-)
-
-var errDamaged = errors.New("the record is damaged")
-
 // seal encrypts a record: its JSON, followed by the body. A key's records cannot be exchanged for
 // those of another one.
-func (k *key) seal(r *record) ([]byte, error) {
-	head, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("writing a record: %w", err)
-	}
-	return k.sealer.Seal(nil, nil, append(head, r.Body...), nil), nil
+func (k *key) seal(r *record) []byte {
+	head, _ := json.Marshal(r) // values of these types never fail
+	return k.sealer.Seal(nil, nil, append(head, r.Body...), nil)
 }
 
-// open decrypts a record. GCM's tag is its checksum.
+// open decrypts a record. GCM's tag is its checksum. The outcomes tell versions apart.
 func (k *key) open(sealed []byte) (*record, error) {
 	plain, err := k.sealer.Open(nil, nil, sealed, nil)
 	r, head := new(record), json.NewDecoder(bytes.NewReader(plain))
-	if err != nil || head.Decode(r) != nil {
-		return nil, errDamaged
+	if err != nil || head.Decode(r) != nil || r.Outcome == "" {
+		return nil, fmt.Errorf("%w: the record is damaged", unknown)
 	}
 	r.Body = plain[head.InputOffset():]
 	return r, nil
@@ -76,18 +58,6 @@ type records struct {
 	log     *zap.Logger
 }
 
-// sweeping has the contexts of configurations whose expired records are being removed.
-var sweeping sync.Map
-
-// openRecords returns the records of a configuration.
-func openRecords(ctx caddy.Context) *records {
-	r := &records{ctx.Storage(), ctx.Logger()}
-	if _, others := sweeping.LoadOrStore(ctx.Done(), true); !others {
-		go r.sweepHourly(ctx)
-	}
-	return r
-}
-
 const (
 	day = 24 * time.Hour
 
@@ -105,10 +75,9 @@ func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.D
 func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	last := folder(now.Add(-keep - clockSkew))
-	for t, name := now.Add(clockSkew), ""; name != last; t = t.Add(-day) {
-		name = folder(t)
-		sealed, err := r.storage.Load(ctx, name+"/"+k.hash)
+	oldest := folder(now.Add(-keep - clockSkew))
+	for t := now.Add(clockSkew); folder(t) >= oldest; t = t.Add(-day) {
+		sealed, err := r.storage.Load(ctx, folder(t)+"/"+k.hash)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -124,74 +93,56 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 	return nil, nil
 }
 
-// store writes the record of a key, or removes that of one that is free now.
-func (r *records) store(k *key, what *record) error {
+// store writes the record of a key, or removes that of one that was freed.
+func (r *records) store(k *key, what *record) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	name := folder(what.Since) + "/" + k.hash
-	if what.State == free {
-		if err := r.storage.Delete(ctx, name); err != nil {
-			return fmt.Errorf("removing a record: %w", err)
+	if what.Outcome == freed {
+		err = r.storage.Delete(ctx, name)
+	} else {
+		sealed := k.seal(what)
+		if err = r.storage.Store(ctx, name, sealed); err == nil {
+			stored.Add(float64(len(sealed)))
 		}
-		return nil
 	}
-	sealed, err := k.seal(what)
 	if err != nil {
-		return err
+		return fmt.Errorf("changing a record in the storage: %w", err)
 	}
-	if err := r.storage.Store(ctx, name, sealed); err != nil {
-		return fmt.Errorf("storing a record: %w", err)
-	}
-	stored.Add(float64(len(sealed)))
 	return nil
 }
 
-// Expired records are removed soon after a start and then hourly. Caddy may not have run for some
-// time before.
-const (
-	firstSweep   = time.Minute
-	sweepEvery   = time.Hour
-	sweptDays    = 60
-	sweepTimeout = 10 * time.Minute
-)
-
+// sweepHourly removes expired records soon after a start and then hourly.
 func (r *records) sweepHourly(ctx context.Context) {
-	defer sweeping.Delete(ctx.Done())
-	for wait := firstSweep; ; wait = sweepEvery {
+	for wait := time.Minute; ctx.Err() == nil; wait = time.Hour {
 		select {
 		case <-ctx.Done():
-			return
 		case <-time.After(wait):
 			r.sweep(ctx, time.Now())
 		}
 	}
 }
 
-// sweep removes the folders of which nothing is repeated any more.
+// sweptDays is of how many days folders are removed: Caddy may not have run for some time.
+const sweptDays = 60
+
+// sweep removes the folders of which nothing is repeated any more. Storage should remove a folder in
+// one step, but not every module does.
 func (r *records) sweep(ctx context.Context, now time.Time) {
-	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
-	defer cancel()
 	last := now.Add(-maxKeep - day - clockSkew)
 	for i := range sweptDays {
 		name := folder(last.Add(-time.Duration(i) * day))
-		if err := r.removeFolder(ctx, name); err != nil && ctx.Err() == nil {
+		err := r.storage.Delete(ctx, name)
+		left, listErr := r.storage.List(ctx, name, true)
+		if !errors.Is(listErr, fs.ErrNotExist) {
+			err = errors.Join(err, listErr)
+		}
+		for _, key := range left {
+			err = errors.Join(err, r.storage.Delete(ctx, key))
+		}
+		if err != nil && ctx.Err() == nil {
 			r.log.Error("removing expired records failed", zap.String("folder", name), zap.Error(err))
 			return
 		}
 	}
-}
-
-// removeFolder removes a folder. Storage should do that in one step, but not every module does.
-func (r *records) removeFolder(ctx context.Context, name string) error {
-	if err := r.storage.Delete(ctx, name); err != nil {
-		return err
-	}
-	left, err := r.storage.List(ctx, name, true)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	for _, key := range left {
-		err = errors.Join(err, r.storage.Delete(ctx, key))
-	}
-	return err
 }

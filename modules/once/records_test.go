@@ -37,7 +37,7 @@ func TestRecordsOverMidnight(t *testing.T) {
 	r := &records{storage: &certmagic.FileStorage{Path: t.TempDir()}}
 	began := time.Date(2026, 3, 1, 0, 0, 5, 0, time.UTC)
 	k := testKey(t, "k")
-	if err := r.store(k, &record{State: answered, Since: began, Status: 201, Body: []byte("body")}); err != nil {
+	if err := r.store(k, &record{Outcome: repeated, Since: began, Status: 201, Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestSweep(t *testing.T) {
 			r.storage = flat{files}
 		}
 		for age := range 70 {
-			if err := r.store(testKey(t, "k"), &record{State: answered, Since: now.Add(-time.Duration(age) * day)}); err != nil {
+			if err := r.store(testKey(t, "k"), &record{Outcome: repeated, Since: now.Add(-time.Duration(age) * day)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -108,7 +108,7 @@ func TestSilentStorage(t *testing.T) {
 		if _, err := r.load(t.Context(), k, day, begun); err == nil || time.Since(begun) != patience {
 			t.Errorf("loading ended after %s: %v", time.Since(begun), err)
 		}
-		if err := r.store(k, &record{State: began, Since: begun}); err == nil || time.Since(begun) != 2*patience {
+		if err := r.store(k, &record{Outcome: unknown, Since: begun}); err == nil || time.Since(begun) != 2*patience {
 			t.Errorf("storing ended after %s: %v", time.Since(begun), err)
 		}
 	})

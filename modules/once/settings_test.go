@@ -44,7 +44,7 @@ func TestLoadErrors(t *testing.T) {
 		"":                               "scope: missing; expected whose keys these are",
 		"\nscope \"\"":                   "scope: missing",
 		"scope none\nbuffer off":         "buffer off: expected a size from 0 to 1GiB",
-		"scope none\nkeep 8d":            "keep 192h0m0s: expected a duration of at most 7d",
+		"scope none\nkeep 8d":            "keep 192h0m0s: expected a duration of at most 168h0m0s",
 		"scope none\nkeep 0":             "keep 0s: expected a duration of 1s or more",
 		"scope none\nmethods P!":         `methods: "P!" is not a request method`,
 		"scope none\nmax_response 65MiB": "max_response 68157440: expected a size from 1 to 64MiB",

@@ -64,7 +64,7 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 }
 
 var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
-	directive.ListSetting("address", func(e *Engine) *[]string { return &e.Address }),
+	directive.ListSetting("address", "<host:port...>", "addresses of servers, such as localhost:6379", func(e *Engine) *[]string { return &e.Address }, nil),
 	directive.NumberSetting("database", "<n>", 0, directive.AtLeast(0), func(e *Engine) *int { return &e.Database }),
 })
 

@@ -53,7 +53,7 @@ var settings = directive.Settings[*Handler]{
 	directive.NumberSetting("concurrency", "<n>", 1, directive.AtLeast(1), func(s *Handler) *int { return &s.Concurrency }),
 	slots(),
 	directive.MethodsSetting("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
-	directive.DurationSetting("hold_timeout", "0", 0, func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
+	directive.DurationSetting("hold_timeout", "0", 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
 	holdAtLeast(),
 	directive.ChoiceSetting("on_disconnect", func(s *Handler) *string { return &s.OnDisconnect }, onDisconnectFinish, onDisconnectCancel),
 	directive.BufferSetting(directive.Off, func(s *Handler) **directive.Size { return &s.Buffer }, func(s *Handler) **directive.Size { return &s.BufferDisk }),

@@ -14,7 +14,7 @@ import (
 // timeout is the setting of the longest wait, and of the text by which a request asks for a
 // shorter one.
 func timeout() setting {
-	s := directive.DurationSetting("timeout", defaultTimeout, 0, func(s *Handler) **caddy.Duration { return &s.Timeout })
+	s := directive.DurationSetting("timeout", defaultTimeout, 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.Timeout })
 	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
 	return s
 }

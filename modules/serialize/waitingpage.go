@@ -97,8 +97,8 @@ func (s *Handler) newLine() *waitingpage.Line {
 
 // pageSettings are those of the block, in the order of the documents.
 var pageSettings = directive.Settings[*WaitingPage]{
-	directive.DurationSetting("after", "2s", 0, func(p *WaitingPage) **caddy.Duration { return &p.After }),
-	directive.DurationSetting("hold", "15s", leastHold, func(p *WaitingPage) **caddy.Duration { return &p.Hold }),
+	directive.DurationSetting("after", "2s", 0, directive.Longest, func(p *WaitingPage) **caddy.Duration { return &p.After }),
+	directive.DurationSetting("hold", "15s", leastHold, directive.Longest, func(p *WaitingPage) **caddy.Duration { return &p.Hold }),
 	directive.OptionalText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
 	pageStatus(),
 	directive.FlagSetting("json", func(p *WaitingPage) *bool { return &p.JSON }),

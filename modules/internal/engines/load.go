@@ -22,6 +22,8 @@ type Loading struct {
 
 	asked  sync.Once
 	queues map[*Shared][]serializer.QueueState // of the engines before
+
+	Sweep sync.Once // begins, once for all lines, to remove what the handler once has stored
 }
 
 // loadPatience is how long a load waits for servers in all, before it goes on without their
