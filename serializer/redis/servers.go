@@ -156,6 +156,8 @@ func (s *servers) explain(err error) error {
 	switch text := err.Error(); {
 	case strings.Contains(text, "NOPERM") || strings.Contains(text, "ACL failure") || strings.Contains(text, "user executing the script"):
 		return fmt.Errorf("%w: the user %q lacks a right; expected at least %s: %w", ErrUnsuitable, s.user, s.keys.rights(), err)
+	case strings.Contains(text, "SELECT is not allowed") || strings.Contains(text, "unknown command 'select'") || strings.Contains(text, "DB index is out of range"):
+		return fmt.Errorf("%w: it has no such database, as one of a cluster and a Sentinel have none: %w", ErrUnsuitable, err)
 	case timedOut(err):
 		return fmt.Errorf("no answer within %s; see to the server and the way to it (one without TLS gives none to a client with TLS): %w", s.timeout.Round(time.Millisecond), err)
 	}

@@ -39,18 +39,20 @@ func TestUnsuitable(t *testing.T) {
 		options Options
 		want    string // empty: it is suitable
 	}{
-		"noeviction":       {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
-		"volatile":         {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
-		"no bound":         {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
-		"eviction":         {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
-		"random eviction":  {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
-		"cluster":          {[]string{"--cluster-enabled", "yes"}, Options{}, "its mode is cluster; expected a single server"},
-		"without HELLO":    {[]string{"--rename-command", "HELLO", "", "--requirepass", "secret"}, Options{Password: "secret"}, ""}, // RESP2 alone
-		"enough rights":    {all, Options{Username: "u", Password: "secret"}, ""},
-		"other keys":       {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"other channels":   {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
-		"another database": {nil, Options{Database: 3}, ""},
-		"its rights":       {append(all, "-select"), Options{Username: "u", Password: "secret", Database: 3}, "'select'"},
+		"noeviction":        {append(full, "--maxmemory-policy", "noeviction"), Options{}, ""},
+		"volatile":          {append(full, "--maxmemory-policy", "volatile-lru"), Options{}, ""},
+		"no bound":          {[]string{"--maxmemory-policy", "allkeys-lru"}, Options{}, ""},
+		"eviction":          {append(full, "--maxmemory-policy", "allkeys-lru"), Options{}, "with maxmemory-policy allkeys-lru, it drops keys"},
+		"random eviction":   {append(full, "--maxmemory-policy", "allkeys-random"), Options{}, "set noeviction"},
+		"cluster":           {[]string{"--cluster-enabled", "yes"}, Options{}, "its mode is cluster; expected a single server"},
+		"without HELLO":     {[]string{"--rename-command", "HELLO", "", "--requirepass", "secret"}, Options{Password: "secret"}, ""}, // RESP2 alone
+		"enough rights":     {all, Options{Username: "u", Password: "secret"}, ""},
+		"other keys":        {[]string{"--user", "u", "on", ">secret", "~x*", "&*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"other channels":    {[]string{"--user", "u", "on", ">secret", "~*", "&x*", "+@all"}, Options{Username: "u", Password: "secret"}, "lacks a right"},
+		"another database":  {nil, Options{Database: 3}, ""},
+		"no such database":  {nil, Options{Database: 16}, "it has no such database"}, // bug: each request was refused, and not the load
+		"database, cluster": {[]string{"--cluster-enabled", "yes"}, Options{Database: 3}, "as one of a cluster"},
+		"its rights":        {append(all, "-select"), Options{Username: "u", Password: "secret", Database: 3}, "'select'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
