@@ -53,8 +53,10 @@ func (t *Ticket) absences() *absences { return &t.places().absences }
 
 func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Described.ClientIP} }
 
-// left is what the turns of a client may still cost a queue, of an allowance.
-func (a *absences) left(of absent, allowed time.Duration) time.Duration {
+// offer gives an allowance to a turn, until it is settled, and says what is left of it. The larger one
+// is for visits: places is how many their queue has, or 0. No more than a tenth of them have it, and a
+// single one never does.
+func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return time.Since(cost.latest) >= absencesKept })
@@ -62,44 +64,33 @@ func (a *absences) left(of absent, allowed time.Duration) time.Duration {
 	for _, of := range of.both() {
 		most = max(most, a.costs[of].used)
 	}
-	return time.Duration(float64(allowed) * (1 - most))
-}
-
-// lend gives the larger allowance to a turn, unless a tenth of the places of the queue have it
-// already. A single place never gets it. The turn gives it back by giveBack.
-func (a *absences) lend(queue string, places int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if places < 2 || a.long[queue] >= (places+9)/10 {
-		return false
+	allowed = allowance
+	if places > 1 && a.long[of.queue] < (places+9)/10 {
+		a.long[of.queue]++
+		allowed = visitAllowance
 	}
-	a.long[queue]++
-	return true
+	return allowed, time.Duration(float64(allowed) * (1 - most))
 }
 
-func (a *absences) giveBack(queue string) {
+// claimed is in place of a part when a client has claimed a turn, or came for one that had just been
+// given up: it waited too short for the client's network.
+const claimed = -1
+
+// settle takes an allowance back, and notes which part of it the turn has cost.
+func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.long[queue]--; a.long[queue] == 0 {
-		delete(a.long, queue)
+	if allowed == visitAllowance {
+		if a.long[of.queue]--; a.long[of.queue] == 0 {
+			delete(a.long, of.queue)
+		}
 	}
-}
-
-// add notes that a client has not claimed a turn, which waited for a part of its allowance.
-func (a *absences) add(of absent, part float64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	for _, of := range of.both() {
-		a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
-	}
-}
-
-// end notes that a client has claimed a turn, or came for one that had just been given up:
-// it waited too short for the client's network.
-func (a *absences) end(of absent) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, of := range of.both() {
-		delete(a.costs, of)
+		switch {
+		case part > 0:
+			a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
+		case part == claimed:
+			delete(a.costs, of)
+		}
 	}
 }

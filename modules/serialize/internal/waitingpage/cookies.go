@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,8 +64,7 @@ func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind
 }
 
 func cookieName(r *http.Request, id string) string {
-	sum := sha256.Sum256([]byte(id))
-	name := cookiePrefix + hex.EncodeToString(sum[:6])
+	name := cookiePrefix + hash(id)[:12]
 	if isSecure(r) {
 		name = securePrefix + name
 	}
@@ -89,6 +87,9 @@ func sendCookie(w http.ResponseWriter, r *http.Request, name, value string, age 
 	})
 }
 
+// cookie is one of this process: the id of a ticket, and newcomer or visitor where turns are visits.
+type cookie struct{ name, id, kind string }
+
 // cookiesVar has the cookies that were taken out of a request.
 const cookiesVar = "orderly.serialize.cookies"
 
@@ -98,16 +99,18 @@ func TakeCookies(r *http.Request, vars map[string]any) {
 	if !hasCookie(r) {
 		return
 	}
-	var taken []*http.Cookie
+	var taken []cookie
 	lines := slices.Clone(r.Header["Cookie"])
 	for i, line := range lines {
 		parts := slices.DeleteFunc(strings.Split(line, ";"), func(part string) bool {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-			mine := strings.HasPrefix(strings.TrimPrefix(name, securePrefix), cookiePrefix) && isMine(value)
-			if mine {
-				taken = append(taken, &http.Cookie{Name: name, Value: value})
+			text, _, _ := strings.Cut(value, ".")
+			if !strings.HasPrefix(strings.TrimPrefix(name, securePrefix), cookiePrefix) || !hmac.Equal([]byte(value), []byte(sign(text))) {
+				return false
 			}
-			return mine
+			id := strings.TrimLeft(text, newcomer+visitor)
+			taken = append(taken, cookie{name, id, strings.TrimSuffix(text, id)})
+			return true
 		})
 		lines[i] = strings.TrimSpace(strings.Join(parts, ";"))
 	}
@@ -128,8 +131,8 @@ func hasCookie(r *http.Request) bool {
 }
 
 // taken are the cookies that were taken out of a request.
-func taken(r *http.Request) []*http.Cookie {
-	cookies, _ := caddyhttp.GetVar(r.Context(), cookiesVar).([]*http.Cookie)
+func taken(r *http.Request) []cookie {
+	cookies, _ := caddyhttp.GetVar(r.Context(), cookiesVar).([]cookie)
 	return cookies
 }
 
@@ -143,19 +146,18 @@ type known struct {
 // find returns what is known of a browser in a queue. Over TLS, other sites of the domain may
 // have set cookies without the prefix. Of several tickets, the one with a visit counts.
 func (b *Book) find(r *http.Request, space, queue string) (k known) {
-	for _, cookie := range taken(r) {
-		if strings.HasPrefix(cookie.Name, securePrefix) != isSecure(r) {
+	for _, c := range taken(r) {
+		if strings.HasPrefix(c.name, securePrefix) != isSecure(r) {
 			continue
 		}
-		id, kind := idOf(cookie)
-		if t := b.ticketOf(id); t != nil && t.line.Space == space && t.about.Queue == queue {
+		if t := b.ticketOf(c.id); t != nil && t.line.Space == space && t.about.Queue == queue {
 			t.proven.Store(true)
 			if visited, _, _ := t.Visited(); k.ticket == nil || visited > 0 {
 				k.ticket = t
 			}
 		}
-		if strings.HasPrefix(id, queueMark(space, queue)) {
-			k.id, k.visited = id, k.visited || kind == visitor
+		if strings.HasPrefix(c.id, queueMark(space, queue)) {
+			k.id, k.visited = c.id, k.visited || c.kind == visitor
 		}
 	}
 	if k.ticket != nil && k.id != "" {
@@ -167,28 +169,16 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 // endCookies removes the cookies of a request whose tickets have ended from its browser, but
 // not where turns are visits: they outlive their tickets.
 func (b *Book) endCookies(w http.ResponseWriter, r *http.Request) {
-	for _, cookie := range taken(r) {
-		if id, kind := idOf(cookie); kind == "" && b.ticketOf(id) == nil {
-			sendCookie(w, r, cookie.Name, "", -time.Second)
+	for _, c := range taken(r) {
+		if c.kind == "" && b.ticketOf(c.id) == nil {
+			sendCookie(w, r, c.name, "", -time.Second)
 		}
 	}
 }
 
-// idOf is the id in a cookie of ours, and newcomer or visitor where turns are visits.
-func idOf(cookie *http.Cookie) (id, kind string) {
-	id, _, _ = strings.Cut(cookie.Value, ".")
-	if strings.HasPrefix(id, newcomer) || strings.HasPrefix(id, visitor) {
-		return id[1:], id[:1]
-	}
-	return id, ""
-}
-
 // queueMark begins the ids of a queue's browsers where turns are visits, or where it has an opening.
 // By it, a cookie says its queue when there is no ticket any more.
-func queueMark(space, queue string) string {
-	sum := sha256.Sum256([]byte(space + "\x00" + queue))
-	return hex.EncodeToString(sum[:6])
-}
+func queueMark(space, queue string) string { return hash(space + "\x00" + queue)[:12] }
 
 // ticketOf returns the ticket with an id, or nil if it has ended.
 func (b *Book) ticketOf(id string) *Ticket {
@@ -200,17 +190,11 @@ func (b *Book) ticketOf(id string) *Ticket {
 // remove removes a ticket. A later one may have the same id.
 func (b *Book) remove(t *Ticket) { b.tickets.CompareAndDelete(t.id, t) }
 
-// sign is the value of the cookie of a ticket.
+// sign is the value of a cookie. No other process can make it.
 func sign(id string) string {
 	mac := hmac.New(sha256.New, []byte(key()))
 	_, _ = mac.Write([]byte(id))
 	return id + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
-}
-
-// isMine reports whether this process has made a cookie.
-func isMine(value string) bool {
-	id, _, signed := strings.Cut(value, ".")
-	return signed && hmac.Equal([]byte(value), []byte(sign(id)))
 }
 
 // isSecure reports whether the browser speaks TLS, with this server or a trusted proxy.

@@ -54,7 +54,10 @@ type Navigation struct {
 // cannot send it.
 const askHeader = "Orderly-Place"
 
-const htmlType = "text/html"
+const (
+	htmlType = "text/html"
+	jsonType = "application/json"
+)
 
 // isOfBrowser reports whether a request is a browser's navigation, or from the script of the
 // page. A page in a frame gets no cookies of other sites, and one that is fetched ahead may
@@ -66,6 +69,12 @@ func isOfBrowser(r *http.Request) bool {
 		return false
 	}
 	return h.Get(askHeader) != "" || isNavigation(h) && (len(taken(r)) > 0 || hasCookie(r) || !isFromItself(r))
+}
+
+// isJSON reports whether a request is from a program that asks for its place. Scripts of pages
+// accept more than JSON, unless somebody has written it so.
+func (p *Page) isJSON(r *http.Request) bool {
+	return p.json && r.Method == http.MethodGet && r.ContentLength <= 0 && slices.Equal(r.Header["Accept"], []string{jsonType})
 }
 
 // isNavigation reports whether a page is asked for to be shown now. Where browsers do not
@@ -132,7 +141,7 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*eng
 		}
 		t.open(w, r, patience)
 		turn, err = t.claim(n)
-		t.depart()
+		t.locked(t.departLocked)
 	case errors.Is(err, errWaiting) && patience == forEver:
 		restart := turncontext.StopTimeouts(w, r)
 		t.await(r.Context(), forEver)
@@ -147,7 +156,14 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*eng
 	case n.Part != nil:
 		t.setCookie(w, r, k, visitor)
 	case err == nil && n.Line.Visits != nil:
-		return t.firstTurn(w, r, n, turn)
+		// A browser without a cookie has a turn of one request, and gets one. While more than half of the
+		// places are taken, it gets the page first: programs without cookies then hold nothing.
+		if 2*turn.Position() > n.Line.Capacity {
+			turn.Leave()
+			t.engine.Release()
+			return nil, nil, n.send(w, r, t, known{}, Place{}, false)
+		}
+		t.setCookie(w, r, known{}, newcomer)
 	case errors.Is(err, errWaiting) && !n.shown: // its client has hung up
 		return nil, nil, &serializer.Refused{Reason: serializer.ReasonGone, Queue: n.Queue, Err: context.Cause(r.Context())}
 	case errors.Is(err, errWaiting):
@@ -172,19 +188,6 @@ func (n *Navigation) patience(r *http.Request, k known) time.Duration {
 	return n.Line.Page.after
 }
 
-// firstTurn lets a browser without a cookie have a turn of one request, and sends it one. While
-// more than half of the places are taken, it gets the page first: programs without cookies
-// then hold nothing.
-func (t *Ticket) firstTurn(w http.ResponseWriter, r *http.Request, n *Navigation, turn serializer.Turn) (*engines.Ref, serializer.Turn, error) {
-	if 2*turn.Position() <= n.Line.Capacity {
-		t.setCookie(w, r, known{}, newcomer)
-		return t.engine, turn, nil
-	}
-	turn.Leave()
-	t.engine.Release()
-	return nil, nil, n.send(w, r, t, known{}, Place{}, false)
-}
-
 // open waits with the request for which the ticket was taken, until it is decided or can
 // tell its place. If the client hangs up, the ticket leaves, unless the browser has other
 // requests under way.
@@ -202,30 +205,24 @@ func (t *Ticket) open(w http.ResponseWriter, r *http.Request, atMost time.Durati
 }
 
 // giveUp gives the place up for the last request of the browser.
-func (t *Ticket) giveUp(why error) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.here > 1 {
-		return false
-	}
-	t.wait.GiveUp(why)
-	return true
+func (t *Ticket) giveUp(why error) (last bool) {
+	t.locked(func() {
+		if last = t.here <= 1; last {
+			t.wait.GiveUp(why)
+		}
+	})
+	return last
 }
 
 // answerPlace answers the script of a page. A browser may have no ticket. If it is known
 // nevertheless, its page came first because many places are taken, and a reload takes a ticket.
 func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	restart := turncontext.StopTimeouts(w, r)
-	t := k.ticket
-	var text []byte
+	t, text := k.ticket, []byte(`{"turn":true}`)
 	switch {
-	case t == nil && k.id != "":
-		text = []byte(`{"turn":true}`)
-	case t == nil:
+	case t == nil && k.id == "":
 		text = []byte(`{"gone":true}`)
-	case t.await(r.Context(), t.heldFor()):
-		text = []byte(`{"turn":true}`)
-	default:
+	case t != nil && !t.await(r.Context(), t.heldFor()):
 		text, _ = json.Marshal(t.Place())
 		t.setCookie(w, r, k, newcomer)
 	}
@@ -233,25 +230,38 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)
 }
 
-// send answers with the page, or a program with its place.
+// send answers with the page, or a program with its place. What is not known of that is null.
 func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k known, place Place, lost bool) error {
 	t.setCookie(w, r, k, newcomer)
+	data, h := Data{Place: place, Lost: lost, Refresh: place.refresh()}, w.Header()
+	h.Set("Retry-After", strconv.Itoa(data.Refresh))
 	if n.Line.Page.isJSON(r) {
-		return n.sendPlace(w, place)
+		text, _ := json.Marshal(struct {
+			Place  any  `json:"place"`
+			Wait   any  `json:"wait_seconds"`
+			Paused bool `json:"paused"`
+			Opens  any  `json:"opens"`
+		}{notZero(place.Number), notZero(place.Wait), place.Paused, notZero(place.Opens)})
+		return answer(w, n.Line.Page.status, jsonType, text)
 	}
-	data := Data{Place: place, Lost: lost, Refresh: place.refresh()}
 	data.Lang, data.Text = Texts(r.Header.Values("Accept-Language"))
 	text, err := n.Line.Page.render(data)
 	if err != nil {
 		return err
 	}
-	h := w.Header()
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", Policy())
 	h.Set("Referrer-Policy", "same-origin") // for isFromItself
-	h.Set("Retry-After", strconv.Itoa(data.Refresh))
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
 	return answer(w, n.Line.Page.status, htmlType+"; charset=utf-8", text)
+}
+
+// notZero is nil for a zero value.
+func notZero[T comparable](value T) any {
+	if value == *new(T) {
+		return nil
+	}
+	return value
 }
 
 // answer sends a text that nobody may keep, and returns ErrAnswered.

@@ -3,7 +3,6 @@ package waitingpage
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -31,9 +30,6 @@ type Opening struct {
 	timer  *time.Timer                 // nil while nobody is registered
 }
 
-// chance is the hash of whose chance a browser has: of the text that others may share, or of its id.
-type chance [sha256.Size]byte
-
 const (
 	leastAsk = 2 * time.Second // between two contacts of a browser that is registered
 	mostAsk  = 5 * time.Minute
@@ -52,11 +48,7 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	if line.Opens.IsZero() {
 		return nil
 	}
-	found, ok := b.openings.Load(openingKey{line.Space, prefix})
-	if !ok {
-		found, _ = b.openings.LoadOrStore(openingKey{line.Space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*lot)})
-	}
-	o := found.(*Opening)
+	o := b.openingOf(line.Space, prefix)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.line == nil {
@@ -65,14 +57,15 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	return o
 }
 
+func (b *Book) openingOf(space, prefix string) *Opening {
+	found, _ := b.openings.LoadOrStore(openingKey{space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*lot)})
+	return found.(*Opening)
+}
+
 // MoveOpening lets the line of another configuration count from now on. With nil, none has the
 // prefix any more, and who is registered waits for one that has.
 func (b *Book) MoveOpening(space, prefix string, line *Line) {
-	found, ok := b.openings.Load(openingKey{space, prefix})
-	if !ok {
-		return
-	}
-	o := found.(*Opening)
+	o := b.openingOf(space, prefix)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.line = line; line != nil {
@@ -80,18 +73,12 @@ func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	}
 }
 
-// Registered is how many browsers wait for the openings of a prefix.
+// Registered is how many browsers wait for the openings of a configured prefix.
 func (b *Book) Registered(prefix string) (count int) {
-	for key, found := range b.openings.Range {
-		if key.(openingKey).prefix != prefix {
-			continue
+	for _, found := range b.tickets.Range {
+		if t := found.(*Ticket); t.Prefix() == prefix && t.isRegistered() {
+			count++
 		}
-		o := found.(*Opening)
-		o.mu.Lock()
-		for _, list := range o.lists {
-			count += len(list)
-		}
-		o.mu.Unlock()
 	}
 	return count
 }
@@ -140,22 +127,16 @@ func (o *Opening) register(t *Ticket, n *Navigation) (bool, error) {
 	if o.lists[n.Queue] == nil {
 		o.lists[n.Queue] = make(map[*Ticket]*lot)
 	}
-	o.lists[n.Queue][t] = n.lotOf(t)
+	c := &lot{Arrival: n.Arrival, ticket: t, chance: hash(cmp.Or(n.Chance, t.id)), cookie: hash(t.id)}
+	if !c.DropOldest {
+		c.MaxWaiting = 0 // it has been counted already
+	}
+	c.Holds, c.Requester, c.Revoke = nil, nil, nil // the turns around it will be over
+	o.lists[n.Queue][t] = c
 	if o.timer == nil {
 		o.timer = time.AfterFunc(openingCheck, o.look)
 	}
 	return true, nil
-}
-
-// lotOf is the lot of the ticket of a navigation. It has been counted already, so it does not find
-// its queue full. The turns around it will be over.
-func (n *Navigation) lotOf(t *Ticket) *lot {
-	c := &lot{Arrival: n.Arrival, ticket: t, chance: sha256.Sum256([]byte(cmp.Or(n.Chance, t.id)))}
-	if !c.DropOldest {
-		c.MaxWaiting = 0
-	}
-	c.Holds, c.Requester, c.Revoke = nil, nil, nil
-	return c
 }
 
 // look opens the queues if their moment has come and nobody has asked, and looks again soon if it has not.
@@ -202,30 +183,24 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
 		place.Ask = place.next.Seconds()
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.seen = time.Now().Add(place.next)
+	t.locked(func() { t.seen = time.Now().Add(place.next) })
 	return place, true
 }
 
-func (t *Ticket) isRegistered() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.state == registered
+func (t *Ticket) isRegistered() (yes bool) {
+	t.locked(func() { yes = t.state == registered })
+	return yes
 }
 
 // heldFor is for how long the question of a page's script is held if nothing happens. Before an
 // opening, that is until its next contact is due, unless that is long: timers of tabs that nobody
 // looks at are late.
 func (t *Ticket) heldFor() time.Duration {
-	place, yet := t.registeredPlace()
-	switch {
-	case !yet:
-		return askTime
-	case place.Ask > 0:
+	place, _ := t.registeredPlace()
+	if place.Ask > 0 {
 		return 0
 	}
-	return place.next
+	return cmp.Or(place.next, askTime)
 }
 
 // drawn lets a ticket that is registered join its queue. Its browser may come as late as it was

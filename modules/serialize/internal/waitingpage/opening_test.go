@@ -70,10 +70,11 @@ func placeAgain(t *testing.T, logs *observer.ObservedLogs) (cookies []string) {
 	for _, entry := range all[2:] {
 		f := entry.ContextMap()
 		n := int(f["number"].(int64))
-		list[n-1] = &lot{cookie: f["cookie"].(string), value: int(f["value"].(int64)), number: n}
+		list[n-1] = &lot{cookie: f["cookie"].(string), chance: fmt.Sprint(f["value"]), number: n}
 	}
-	if f := all[0].ContextMap(); int(f["number"].(int64)) != len(list) || f["sha256"] != hashOf(list) {
-		t.Errorf("the log has %v of a list of %d with the hash %s", f, len(list), hashOf(list))
+	sum := number(list)
+	if f := all[0].ContextMap(); int(f["number"].(int64)) != len(list) || f["sha256"] != sum {
+		t.Errorf("the log has %v of a list of %d with the hash %s", f, len(list), sum)
 	}
 	order(list, all[1].ContextMap()["seed"].(string))
 	for _, l := range list {
@@ -99,8 +100,8 @@ func TestOpeningDraws(t *testing.T) {
 				kinds[mine.id], tickets[mine.id] = kind.name, mine
 			}
 		}
-		if line := q.line(); len(line) > 0 || q.Registered("a") != 3*each {
-			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered("a"))
+		if line := q.line(); len(line) > 0 || q.Registered(q.Name()) != 3*each {
+			q.Errorf("%d are in line before the opening, and %d registered", len(line), q.Registered(q.Name()))
 		}
 		time.Sleep(8 * time.Second)
 		newcomer := q.registers(o, "one", true)
@@ -246,7 +247,7 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 		here := q.registers(o, "", true)
 		for after, want := range []int{3, 2, 2, 1} {
 			time.Sleep([]time.Duration{0, 10 * time.Second, 14 * time.Minute, time.Minute}[after])
-			if got := q.Registered("a"); got != want {
+			if got := q.Registered(q.Name()); got != want {
 				q.Errorf("%d are registered; expected %d", got, want)
 			}
 			q.want(here, errWaiting)
@@ -278,7 +279,7 @@ func TestRegisteredBrowsersAreCounted(t *testing.T) {
 			if full := serializer.ReasonOf(err) == serializer.ReasonFull; full != (i == 3) {
 				q.Errorf("browser %d: %v", i, err)
 			} else if !full {
-				mine.depart()
+				mine.locked(mine.departLocked)
 			}
 		}
 		q.places.Join(serializer.Arrival{Queue: "a"}, func(turn serializer.Turn, err error) { // as another process may

@@ -46,7 +46,7 @@ type Ticket struct {
 	turn    serializer.Turn // from offered on, until the ticket leaves it
 	came    time.Time       // when it was offered
 	left    time.Duration   // at that time, of what absent browsers may cost the queue
-	allowed time.Duration   // in all; that of visits only while it is offered
+	allowed time.Duration   // in all
 	err     error           // why the ticket is over, or is about to be; else nil
 	visit   *visit          // from visiting on
 }
@@ -56,7 +56,7 @@ type state uint8
 const (
 	registered state = iota // it joins its queue later
 	waiting                 // in line
-	offered                 // the turn has come, and waits for the browser
+	offered                 // the turn has come, and waits for the browser, or none comes
 	visiting                // all requests of the browser have it; see visit
 	over                    // the browser may come and learn why, unless a request has the turn
 )
@@ -100,8 +100,9 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 	defer t.mu.Unlock()
 	if other, loaded := b.tickets.LoadOrStore(t.id, t); loaded {
 		engine.Release()
-		other.(*Ticket).arrive()
-		return other.(*Ticket), nil
+		t := other.(*Ticket)
+		t.locked(t.arriveLocked)
+		return t, nil
 	}
 	t.timer = time.AfterFunc(proofTime, t.expire)
 	early, err := n.Opening.register(t, n)
@@ -129,8 +130,8 @@ func (t *Ticket) joinLocked(ctx context.Context, a serializer.Arrival) {
 // await waits until it is decided, with a request of the browser, but not for longer than a
 // duration.
 func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool) {
-	t.arrive()
-	defer t.depart()
+	t.locked(t.arriveLocked)
+	defer t.locked(t.departLocked)
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
 	select {
@@ -141,11 +142,11 @@ func (t *Ticket) await(ctx context.Context, atMost time.Duration) (decided bool)
 	}
 }
 
-// arrive notes that a request of the browser has come.
-func (t *Ticket) arrive() {
+// locked calls a method that needs the lock.
+func (t *Ticket) locked(do func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.arriveLocked()
+	do()
 }
 
 // arriveLocked notes that a request of the browser has come.
@@ -155,13 +156,7 @@ func (t *Ticket) arriveLocked() {
 	}
 }
 
-// depart notes that a request of the browser is answered.
-func (t *Ticket) depart() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.departLocked()
-}
-
+// departLocked notes that a request of the browser is answered.
 func (t *Ticket) departLocked() {
 	t.here--
 	if t.countsLocked() {
@@ -185,7 +180,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state > registered && !t.suitsLocked(n) {
-		t.giveUpLocked()
+		t.book.remove(t)
+		t.endLocked(errNone)
 		return nil, errNone
 	}
 	t.arriveLocked()
@@ -194,8 +190,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	case registered, waiting:
 		return nil, errWaiting
 	case offered:
-		t.endOfferLocked()
-		t.absences().end(t.absent())
+		t.absences().settle(t.absent(), t.allowed, claimed)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
 		t.line.Report.Waited(&t.about, nil)
 		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
@@ -226,24 +221,12 @@ func (t *Ticket) suitsLocked(n *Navigation) bool {
 	return visits == (t.line.Visits != nil) && n.Line.Slots == t.line.Slots && (visits || t.rule.AsStrictAs(n.Rule))
 }
 
-// giveUpLocked ends a ticket whose browser needs another one.
-func (t *Ticket) giveUpLocked() {
-	switch t.book.remove(t); t.state {
-	case waiting:
-		t.wait.GiveUp(errNone)
-	case offered:
-		t.endLocked(errNone)
-	case visiting:
-		t.closeLocked()
-	}
-}
-
 // learnLocked is what a request learns of a ticket that is over. The browser shows only the
 // answers of navigations, so only these use the refusal up: other tabs begin anew.
 func (t *Ticket) learnLocked(n *Navigation) error {
 	away := errors.Is(t.err, errAway)
 	if away && time.Since(t.came) < proofTime {
-		t.absences().end(t.absent())
+		t.absences().settle(t.absent(), 0, claimed)
 	}
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 	anew := t.visit != nil || !away && serializer.ReasonOf(t.err) == serializer.ReasonGone // as one that has hung up
@@ -265,14 +248,6 @@ func (t *Ticket) verdict() error {
 		return visitEnded(t.about.Queue)
 	}
 	return t.err
-}
-
-// endOfferLocked notes that the turn waits for its browser no longer.
-func (t *Ticket) endOfferLocked() {
-	if t.allowed == visitAllowance {
-		t.absences().giveBack(t.about.Queue)
-		t.allowed = allowance
-	}
 }
 
 // scheduleLocked sets the timer.
@@ -311,12 +286,6 @@ func (t *Ticket) expire() {
 	case t.here > 0: // depart sets the timer
 	case time.Now().Before(t.deadlineLocked()):
 		t.scheduleLocked()
-	case t.state == waiting:
-		t.wait.GiveUp(errAway)
-	case t.state == visiting:
-		t.closeLocked()
-	case t.state == over:
-		t.book.remove(t)
 	default:
 		t.endLocked(errAway)
 	}
@@ -326,13 +295,14 @@ func (t *Ticket) expire() {
 func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.turn = turn
+	t.turn, t.state = turn, offered
 	if turn != nil {
-		t.allowed = allowance
-		if t.line.Visits != nil && t.proven.Load() && t.absences().lend(t.about.Queue, t.line.Capacity) {
-			t.allowed = visitAllowance
+		places := 0
+		if t.line.Visits != nil && t.proven.Load() {
+			places = t.line.Capacity
 		}
-		t.state, t.came, t.left = offered, time.Now(), t.absences().left(t.absent(), t.allowed)
+		t.came = time.Now()
+		t.allowed, t.left = t.absences().offer(t.absent(), places)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
 		t.endLocked(err)
@@ -347,12 +317,11 @@ func (t *Ticket) revoke(cause error) {
 	var cancelled []*Part
 	if t.err == nil {
 		t.err = &serializer.Refused{Reason: serializer.ReasonOf(cause), Queue: t.about.Queue, Token: t.about.Token, Err: cause}
-		switch t.state { // with any other one, decided ends it
-		case offered:
-			t.endLocked(t.err)
-		case visiting, over:
+		if t.visit != nil {
 			cancelled = slices.Clone(t.visit.parts)
-			t.closeLocked()
+		}
+		if t.state > waiting { // else decided ends it
+			t.endLocked(t.err)
 		}
 	}
 	t.mu.Unlock()
@@ -361,27 +330,35 @@ func (t *Ticket) revoke(cause error) {
 	}
 }
 
-// endLocked ends a ticket that nobody has claimed. Its browser may come, and learn why.
+// endLocked ends a ticket in any state. If nobody has claimed it, its browser may come, and learn why,
+// until it ends once more.
 func (t *Ticket) endLocked(why error) {
-	if t.state > registered {
-		t.reportEndLocked(why)
-	} else {
+	switch {
+	case t.state == waiting:
+		t.wait.GiveUp(why) // decided ends it
+		return
+	case t.visit != nil:
+		t.closeLocked()
+		return
+	case t.state == over:
+		t.book.remove(t)
+		return
+	case t.state == registered:
 		close(t.decision)
+	default:
+		t.line.Report.Waited(&t.about, why)
 	}
-	t.endOfferLocked()
+	part := 0.0
+	if t.state == offered && errors.Is(why, errAway) { // else its browser may come, and be refused
+		t.line.Report.Count(string(serializer.ReasonGone))
+		if t.turn != nil && t.proven.Load() {
+			part = time.Since(t.came).Seconds() / t.allowed.Seconds()
+		}
+	}
+	t.absences().settle(t.absent(), t.allowed, part)
 	t.state, t.err, t.seen = over, why, time.Now()
 	t.scheduleLocked()
 	t.releaseLocked()
-}
-
-func (t *Ticket) reportEndLocked(why error) {
-	if errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.line.Report.Count(string(serializer.ReasonGone))
-		if t.state == offered && t.proven.Load() {
-			t.absences().add(t.absent(), time.Since(t.came).Seconds()/t.allowed.Seconds())
-		}
-	}
-	t.line.Report.Waited(&t.about, why)
 }
 
 // forgetLocked ends a ticket that nobody finds any more.

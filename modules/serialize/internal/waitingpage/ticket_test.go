@@ -99,7 +99,7 @@ func (q *queue) waits(n *Navigation, proven bool) *Ticket {
 	if _, err := t.claim(n); !errors.Is(err, errWaiting) {
 		q.Errorf("claiming: %v; expected %v", err, errWaiting)
 	}
-	t.depart()
+	t.locked(t.departLocked)
 	return t
 }
 
@@ -218,15 +218,15 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 func TestAbsencesEndApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := absences{costs: make(map[absent]absence)}
-		a.add(absent{"q", "one"}, 1)
+		a.settle(absent{"q", "one"}, allowance, 1)
 		time.Sleep(absencesKept / 2)
-		a.add(absent{"q", "two"}, 1)
+		a.settle(absent{"q", "two"}, allowance, 1)
 		time.Sleep(absencesKept/2 + time.Second)
-		if left := a.left(absent{"q", "three"}, allowance); left != 0 {
+		if _, left := a.offer(absent{"q", "three"}, 0); left != 0 {
 			t.Errorf("half a minute after an absence, %v are left", left)
 		}
 		time.Sleep(absencesKept)
-		if left := a.left(absent{"q", "three"}, allowance); left != allowance {
+		if _, left := a.offer(absent{"q", "three"}, 0); left != allowance {
 			t.Errorf("a minute later, %v are left", left)
 		}
 	})
@@ -336,7 +336,7 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		for range 2 {
 			time.Sleep(hold - time.Second)
 			q.want(mine, errWaiting)
-			mine.depart()
+			mine.locked(mine.departLocked)
 		}
 		time.Sleep(hold + time.Second)
 		if _, waiting := q.places.Count("a"); waiting > 0 {

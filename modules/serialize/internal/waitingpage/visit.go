@@ -83,13 +83,11 @@ func (t *Ticket) beginLocked() {
 	t.line.Report.Entered(&t.about)
 }
 
-func (t *Ticket) part(visits *Visits, revoke func(error)) *Part {
-	if t == nil {
-		return nil
+func (t *Ticket) part(visits *Visits, revoke func(error)) (p *Part) {
+	if t != nil {
+		t.locked(func() { p = t.partLocked(visits, revoke) })
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.partLocked(visits, revoke)
+	return p
 }
 
 // partLocked lets a request take part in the visit. It returns nil if there is none, or if it has
@@ -140,19 +138,10 @@ func (p *Part) Enter() (serializer.Turn, error) {
 }
 
 // LeaveAfter ends the visit with the requests that are under way.
-func (p *Part) LeaveAfter() {
-	t := p.ticket
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closeLocked()
-}
+func (p *Part) LeaveAfter() { p.ticket.locked(p.ticket.closeLocked) }
 
 // Stay lets the visit last for a time without requests, once.
-func (p *Part) Stay(idle time.Duration) {
-	p.ticket.mu.Lock()
-	defer p.ticket.mu.Unlock()
-	p.ticket.visit.stay = idle
-}
+func (p *Part) Stay(idle time.Duration) { p.ticket.locked(func() { p.ticket.visit.stay = idle }) }
 
 // Leave ends the request. Calls after the first do nothing. p may be nil.
 func (p *Part) Leave() {

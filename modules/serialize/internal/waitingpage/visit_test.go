@@ -38,7 +38,7 @@ func (q *queue) visits(r *request) (*Ticket, *Part) {
 	}
 	t.await(q.Context(), time.Second)
 	_, err = t.claim(n)
-	t.depart()
+	t.locked(t.departLocked)
 	if err != nil || n.Part == nil {
 		q.Fatalf("no visit begins: %v", err)
 	}
@@ -213,7 +213,7 @@ func TestRequestsShareTheirTicket(t *testing.T) {
 				if _, err := mine.claim(n); err != nil {
 					q.Error(err)
 				}
-				mine.depart()
+				mine.locked(mine.departLocked)
 				served <- n.Part
 			}()
 		}
@@ -251,14 +251,18 @@ func TestTurnOfAVisitWaits(t *testing.T) {
 		})
 	}
 	a := absences{long: make(map[string]int)}
+	lend := func(queue string, places int) bool {
+		allowed, _ := a.offer(absent{queue: queue}, places)
+		return allowed == visitAllowance
+	}
 	var lent []bool
 	for range 4 {
-		lent = append(lent, a.lend("a", 30))
+		lent = append(lent, lend("a", 30))
 	}
-	if !slices.Equal(lent, []bool{true, true, true, false}) || !a.lend("b", 2) || a.lend("c", 1) {
+	if !slices.Equal(lent, []bool{true, true, true, false}) || !lend("b", 2) || lend("c", 1) {
 		t.Error("not a tenth of the places wait for long")
 	}
-	if a.giveBack("a"); !a.lend("a", 30) {
+	if a.settle(absent{queue: "a"}, visitAllowance, 0); !lend("a", 30) {
 		t.Error("a place that was given back is still taken")
 	}
 }
