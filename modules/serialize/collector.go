@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // queueMetrics are the metrics of all queues that are collected when they are asked for.
@@ -55,18 +56,19 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 		gauge := func(desc *prometheus.Desc, value float64) {
 			to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, s.Prefix)
 		}
-		for name, outcome := range s.Outcomes() {
-			to <- prometheus.MustNewConstMetric(metricRequests, prometheus.CounterValue, float64(outcome.Count), s.Prefix, name)
+		for name, outcome := range s.Outcomes {
+			to <- prometheus.MustNewConstMetric(metricRequests, prometheus.CounterValue, float64(outcome.Count.Load()), s.Prefix, name)
 		}
 		gauge(metricWaiting, float64(s.Waiting.Load()))
 		gauge(metricInside, float64(s.Inside.Load()))
 		if !s.isUsed() {
 			continue
 		}
-		gauge(metricPaused, s.paused())
-		gauge(metricOldestInside, ages[s.Prefix].inside.Seconds())
-		gauge(metricOldestWaiting, ages[s.Prefix].waiting.Seconds())
-		if usage, paths := usageOf(s.handlers()); len(paths) > 0 {
+		gauge(metricOldestInside, ages[ageOf{s.Prefix, serializer.StateInside}].Seconds())
+		gauge(metricOldestWaiting, ages[ageOf{s.Prefix, serializer.StateWaiting}].Seconds())
+		usage, paths := usageOf(s.handlers())
+		gauge(metricPaused, map[bool]float64{true: 1}[usage.PausedUntil != nil])
+		if len(paths) > 0 {
 			gauge(metricLimit, float64(usage.Limit))
 		}
 	}

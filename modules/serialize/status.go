@@ -19,6 +19,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/statuspage"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Status answers with a live page that shows the queues of this process, those in
@@ -120,13 +121,13 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 		if !s.isUsed() {
 			continue
 		}
-		row := s.sumRow(ages[s.Prefix].waiting)
+		row := s.sumRow(ages[ageOf{s.Prefix, serializer.StateWaiting}])
 		if same := byPrefix[s.prefix.Names]; !s.prefix.Many() && len(same) == 1 {
 			row = same[0]
 		} else {
 			rows = append(rows, row)
 		}
-		row.Outcomes, row.History = s.Outcomes(), s.History()
+		row.Outcomes, row.History = s.Outcomes, s.History()
 		row.Opens, row.Registered = s.opens(now)
 	}
 	return rows
@@ -137,7 +138,7 @@ func statusQueues(ctx context.Context, now time.Time) (rows []*statuspage.Queue)
 // would be that of all queues.
 func (s *knownPrefix) sumRow(oldestWaiting time.Duration) *statuspage.Queue {
 	q, paths := usageOf(s.handlers())
-	q.Path, q.Prefix = strings.Join(paths, ", "), s.Prefix
+	q.Path, q.Prefix, q.PausedUntil = strings.Join(paths, ", "), s.Prefix, nil // each queue says that of itself
 	q.Inside, q.Waiting = int(s.Inside.Load()), int(s.Waiting.Load())
 	row := &statuspage.Queue{Queue: q, Sum: true, OldestWaiting: oldestWaiting}
 	if name := s.prefix.Names; len(paths) == 1 && name != "*" {

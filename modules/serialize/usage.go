@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -24,7 +25,8 @@ func (s *knownPrefix) handlers() []*Handler {
 }
 
 // usageOf is what the handlers of a queue, or of a prefix, say of it together, and the paths of
-// their engines, in order. If they differ, each limit is the widest.
+// their engines, in order. If they differ, each limit is the widest. The queue is paused, or all those
+// of the prefix, by one of the engines.
 func usageOf(handlers []*Handler) (q queueview.Queue, paths []string) {
 	for i, h := range handlers {
 		if i == 0 {
@@ -33,6 +35,7 @@ func usageOf(handlers []*Handler) (q queueview.Queue, paths []string) {
 		q.Limit = serializer.Wider(q.Limit, h.limit)
 		q.QueueLength = serializer.Wider(q.QueueLength, h.QueueLength)
 		q.DryRun = q.DryRun || h.DryRun
+		q.PausedUntil = cmp.Or(q.PausedUntil, h.engine.PausedUntil(h.prefix.Names))
 		paths = append(paths, h.engine.Path())
 	}
 	slices.Sort(paths)
@@ -55,23 +58,17 @@ func (s *knownPrefix) opens(now time.Time) (opens time.Time, count int) {
 	return opens, count
 }
 
-// ages are for how long requests have been inside, and have waited.
-type ages struct{ inside, waiting time.Duration }
+// ageOf is which requests an age is of: those of a prefix that are inside, or that wait.
+type ageOf struct{ prefix, state string }
 
-// oldest are the ages of the oldest requests of this process, by their prefixes.
-func oldest(now time.Time) map[string]ages {
-	all := make(map[string]ages)
+// oldest are the ages of the oldest requests of this process.
+func oldest(now time.Time) map[ageOf]time.Duration {
+	all := make(map[ageOf]time.Duration)
 	for _, e := range engines.All() {
 		for _, state := range e.Known(func(string) bool { return true }) {
 			for _, t := range state.Tickets {
-				prefix := prefixOf(t.Requester)
-				of, age := all[prefix], now.Sub(t.Since)
-				if t.State == serializer.StateInside {
-					of.inside = max(of.inside, age)
-				} else {
-					of.waiting = max(of.waiting, age)
-				}
-				all[prefix] = of
+				of := ageOf{prefixOf(t.Requester), t.State}
+				all[of] = max(all[of], now.Sub(t.Since))
 			}
 		}
 	}
@@ -85,14 +82,4 @@ func prefixOf(r serializer.Requester) string {
 		return of.Prefix()
 	}
 	return ""
-}
-
-// paused is 1 if the queue of the prefix is paused, or all its queues, otherwise 0.
-func (s *knownPrefix) paused() float64 {
-	for _, h := range s.handlers() {
-		if h.engine.PausedUntil(s.prefix.Names) != nil {
-			return 1
-		}
-	}
-	return 0
 }

@@ -43,7 +43,7 @@ func (s *shop) inside(want int) {
 }
 
 // outcome is how many requests had an outcome.
-func (s *shop) outcome(name string) int64 { return s.current.Load().report.Outcomes()[name].Count }
+func (s *shop) outcome(name string) int64 { return s.current.Load().report.Outcomes[name].Count.Load() }
 
 // The first request of a browser has a turn of its own. With its cookie, a visit begins, and all
 // requests pass by it, of any method. After it, only a navigation gets in again.

@@ -20,11 +20,11 @@ type Queue struct {
 	queueview.Queue
 	Sum           bool
 	OldestWaiting time.Duration
-	Outcomes      map[string]telemetry.Outcome // of the requests since the process began
-	History       []telemetry.Sample           // of the last ten minutes
-	Control       string                       // its name for pauses; "" if it cannot be paused
-	Opens         time.Time                    // zero if it is open
-	Registered    int                          // how many browsers wait for that
+	Outcomes      map[string]*telemetry.Outcome // of the requests since the process began
+	History       []telemetry.Sample            // of the last ten minutes
+	Control       string                        // its name for pauses; "" if it cannot be paused
+	Opens         time.Time                     // zero if it is open
+	Registered    int                           // how many browsers wait for that
 
 	Picture *Picture        // of the history; nil without one
 	Rows    []queueview.Row // of the first tickets
@@ -90,14 +90,14 @@ func (q *Queue) diagnoseTickets(now time.Time) {
 func (q *Queue) diagnoseRefusals(now time.Time) {
 	for _, reason := range slices.Sorted(maps.Keys(q.Outcomes)) {
 		outcome := q.Outcomes[reason]
-		ago := max(now.Sub(outcome.Refused), 0)
+		ago := max(now.Sub(time.Unix(0, outcome.Refused.Load())), 0)
 		if ago >= recent {
 			continue
 		}
 		if serializer.Reason(reason).IsFailure() {
 			q.note(badTrouble, "failing", "The storage fails; the log says why.")
 		}
-		q.note(someTrouble, "refusing", fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueview.Age(ago), outcome.Count))
+		q.note(someTrouble, "refusing", fmt.Sprintf("Refused: %s %s ago (%d since the start).", reason, queueview.Age(ago), outcome.Count.Load()))
 	}
 }
 

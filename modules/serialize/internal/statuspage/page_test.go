@@ -76,10 +76,12 @@ func TestStatusJudges(t *testing.T) {
 			badge: "paused", level: someTrouble, says: "Refused: timeout 1s ago"},
 		{name: "unreadable", err: "no such file", badge: "error", level: badTrouble, says: "cannot be read: no such file"},
 	} {
-		q := &Queue{Outcomes: make(map[string]telemetry.Outcome)}
+		q := &Queue{Outcomes: make(map[string]*telemetry.Outcome)}
 		q.QueueLength = c.length
 		for reason, last := range c.refused {
-			q.Outcomes[reason] = telemetry.Outcome{Count: 3, Refused: last}
+			q.Outcomes[reason] = new(telemetry.Outcome)
+			q.Outcomes[reason].Count.Store(3)
+			q.Outcomes[reason].Refused.Store(last.UnixNano())
 		}
 		for _, ticket := range c.tickets {
 			q.Add(ticket, serializer.Rule{})

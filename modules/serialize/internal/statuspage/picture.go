@@ -2,48 +2,33 @@ package statuspage
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 )
 
 // Picture is a drawing of a queue's last ten minutes, and the same in words. It answers when
-// trouble began.
+// trouble began. A unit is a sample wide and a request high, and the page scales that.
 type Picture struct {
 	Width, Height int
 	Waiting       string // points of an area
 	Inside        string // points of a line
-	Refused       string // a path, with a stroke for each sample in which requests were refused
+	Refused       []int  // the samples in which requests were refused: a stroke for each
 	Words         string
 }
 
-const pictureHeight = 30
-
 // newPicture draws samples, of which the last one is of now.
 func newPicture(samples []telemetry.Sample, now time.Time) *Picture {
-	p := &Picture{Width: len(samples) - 1, Height: pictureHeight, Words: inWords(samples, now)}
-	most := uint32(1)
-	for _, s := range samples {
-		most = max(most, s.Waiting, s.Inside)
-	}
-	var waiting, inside, refused strings.Builder
-	fmt.Fprintf(&waiting, "0,%d", p.Height)
+	p := &Picture{Width: len(samples) - 1, Height: 1, Words: inWords(samples, now)}
 	for x, s := range samples {
-		fmt.Fprintf(&waiting, " %d,%.1f", x, height(s.Waiting, most))
-		fmt.Fprintf(&inside, " %d,%.1f", x, height(s.Inside, most))
+		p.Height = max(p.Height, int(s.Waiting), int(s.Inside))
+		p.Waiting += fmt.Sprintf(" %d,%d", x, s.Waiting)
+		p.Inside += fmt.Sprintf(" %d,%d", x, s.Inside)
 		if s.Refused > 0 {
-			fmt.Fprintf(&refused, "M%d 0v%d", x, p.Height)
+			p.Refused = append(p.Refused, x)
 		}
 	}
-	fmt.Fprintf(&waiting, " %d,%d", p.Width, p.Height)
-	p.Waiting, p.Inside, p.Refused = waiting.String(), strings.TrimSpace(inside.String()), refused.String()
 	return p
-}
-
-// height is where a number stands in the picture. Its upper edge is 0.
-func height(number, most uint32) float64 {
-	return pictureHeight * (1 - float64(number)/float64(most))
 }
 
 // inWords says what the picture shows.

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -59,27 +60,30 @@ type Counters struct {
 	Waiting, Inside atomic.Int64
 	Hold            Estimate
 
-	outcomes             map[string]*outcome // all are there from the beginning
+	Outcomes             map[string]*Outcome // what has become of the requests; all are there from the beginning
 	waitTimes, holdTimes prometheus.Observer
-	history              history
+
+	mu      sync.Mutex // guards the history
+	samples []Sample   // of the last ten minutes, which take 1.5 KB; the latest comes last
+	refused uint32     // until the latest
 }
 
 // NewCounters returns the counters of a prefix, which is the label of its metrics.
 func NewCounters(prefix string) *Counters {
 	s := &Counters{
-		Prefix: prefix, outcomes: make(map[string]*outcome),
+		Prefix: prefix, Outcomes: make(map[string]*Outcome),
 		waitTimes: WaitTimes.WithLabelValues(prefix), holdTimes: HoldTimes.WithLabelValues(prefix),
 	}
 	for _, name := range Outcomes {
-		s.outcomes[name] = new(outcome)
+		s.Outcomes[name] = new(Outcome)
 	}
 	return s
 }
 
 // Forget removes the series of a prefix, unless something was counted.
 func (s *Counters) Forget() bool {
-	for _, o := range s.outcomes {
-		if o.count.Load() > 0 {
+	for _, o := range s.Outcomes {
+		if o.Count.Load() > 0 {
 			return false
 		}
 	}
@@ -88,23 +92,9 @@ func (s *Counters) Forget() bool {
 	return true
 }
 
-// outcome is an [Outcome]; the time is in nanoseconds since 1970.
-type outcome struct{ count, refused atomic.Int64 }
+// Outcome is how many requests had an outcome, and when a refused one last had it, in nanoseconds since
+// 1970.
+type Outcome struct{ Count, Refused atomic.Int64 }
 
 // Count notes a request's outcome.
-func (s *Counters) Count(outcome string) { s.outcomes[outcome].count.Add(1) }
-
-// Outcome is how many requests had an outcome, and when a refused one last had it.
-type Outcome struct {
-	Count   int64
-	Refused time.Time // 1970 if none was
-}
-
-// Outcomes are what has become of the requests.
-func (s *Counters) Outcomes() map[string]Outcome {
-	all := make(map[string]Outcome)
-	for name, o := range s.outcomes {
-		all[name] = Outcome{o.count.Load(), time.Unix(0, o.refused.Load())}
-	}
-	return all
-}
+func (s *Counters) Count(outcome string) { s.Outcomes[outcome].Count.Add(1) }

@@ -133,7 +133,7 @@ func (r *Reporter) Refused(q *Request, status int, err error) {
 		level = zap.InfoLevel
 	}
 	if level > zap.InfoLevel {
-		r.outcomes[string(q.Reason)].refused.Store(time.Now().UnixNano())
+		r.Outcomes[string(q.Reason)].Refused.Store(time.Now().UnixNano())
 	}
 	paused := zap.Skip()
 	if q.PausedUntil != nil {
@@ -170,7 +170,7 @@ func (r *Reporter) Unanswered(q *Request, err error) {
 func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 	if !refused.Reason.IsFailure() {
 		q.Token, q.Position = refused.Token, refused.Position
-		r.Count(r.wouldWait(q))
+		r.Count(r.DryRun(q, 0))
 		return
 	}
 	r.Count(string(refused.Reason))
@@ -184,10 +184,6 @@ func (r *Reporter) DryRun(q *Request, limit int) (outcome string) {
 	if q.Position < limit {
 		return OutcomeWouldEnter
 	}
-	return r.wouldWait(q)
-}
-
-func (r *Reporter) wouldWait(q *Request) (outcome string) {
 	d := q.Described
 	r.logSome(q, OutcomeWouldWait, zap.InfoLevel, "dry run: would have waited",
 		zap.String("token", q.token()), zap.Int("position", q.Position), zap.String("method", d.Method),

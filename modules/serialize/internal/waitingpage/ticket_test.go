@@ -342,7 +342,7 @@ func TestPlaceIsGivenUp(t *testing.T) {
 		if _, waiting := q.places.Count("a"); waiting > 0 {
 			q.Error("it has its place after hold")
 		}
-		if gone := q.report.Outcomes()[string(serializer.ReasonGone)].Count; gone != 1 {
+		if gone := q.report.Outcomes[string(serializer.ReasonGone)].Count.Load(); gone != 1 {
 			q.Errorf("%d are counted as gone", gone)
 		}
 		q.want(mine, errAway)
