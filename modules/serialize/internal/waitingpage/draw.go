@@ -33,12 +33,10 @@ type lot struct {
 // draw gives the tickets of a list their places. Those whose cookies are proven take part, and all
 // others stand behind them.
 func (l *Line) draw(queue string, registered map[*Ticket]*lot) {
-	var list, late []*lot
+	var list []*lot
 	for t, c := range registered {
 		if t.proven.Load() {
 			list = append(list, c)
-		} else {
-			late = append(late, c)
 		}
 	}
 	log := l.Report.Logger.With(zap.String("queue", queue))
@@ -46,11 +44,12 @@ func (l *Line) draw(queue string, registered map[*Ticket]*lot) {
 	seed := rand.Text() // only now: the log shows that the list does not depend on it
 	log.Info("opening: drawn", zap.String("seed", seed), zap.String("algorithm", drawAlgorithm))
 	order(list, seed)
-	for _, c := range slices.Concat(list, late) {
-		c.ticket.drawn(l.Rule, c)
-	}
 	for i, c := range list {
+		c.ticket.drawn(l.Rule, c)
 		log.Debug("opening: place", zap.Int("place", i+1), zap.Int("number", c.number), zap.String("cookie", c.cookie), zap.Int("value", c.value))
+	}
+	for t, c := range registered { // those of the list are no longer
+		t.drawn(l.Rule, c)
 	}
 }
 

@@ -126,15 +126,13 @@ func (t *Ticket) closeLocked() {
 
 // Enter puts the request inside once its body is here, and returns the turn. The error is a
 // [serializer.Refused] if the visit was taken back meanwhile.
-func (p *Part) Enter() (serializer.Turn, error) {
-	t := p.ticket
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.err != nil {
-		return nil, t.err
-	}
-	p.inside = true
-	return t.turn, nil
+func (p *Part) Enter() (turn serializer.Turn, err error) {
+	p.ticket.locked(func() {
+		if err = p.ticket.err; err == nil {
+			p.inside, turn = true, p.ticket.turn
+		}
+	})
+	return turn, err
 }
 
 // LeaveAfter ends the visit with the requests that are under way.
