@@ -125,13 +125,10 @@ func (r *Relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
 	defer from.Close()
 	for buffer := make([]byte, 64<<10); ; {
 		n, err := from.Read(buffer)
-		if n > 0 {
-			if !r.pass(buffer[:n], answers, lost) {
-				return
-			}
-			_, err = to.Write(buffer[:n])
+		if n > 0 && !r.pass(buffer[:n], answers, lost) {
+			return
 		}
-		if err != nil {
+		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
 			return
 		}
 	}
@@ -148,9 +145,8 @@ func (r *Relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
 	}
 	delay := r.Delay
 	r.mu.Unlock()
-	if !answer {
-		return true
+	if answer {
+		time.Sleep(delay)
 	}
-	time.Sleep(delay)
-	return !lost.Load()
+	return !answer || !lost.Load()
 }
