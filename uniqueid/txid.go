@@ -67,14 +67,32 @@ func (id TXID) Compare(other TXID) int { return bytes.Compare(id[:], other[:]) }
 
 // String returns the ID's 20 characters.
 func (id TXID) String() string {
-	high, low := id.words()
-	return string(appendTXID(make([]byte, 0, txidTextLen), high, low))
+	text, _ := id.AppendText(make([]byte, 0, txidTextLen))
+	return string(text)
 }
 
 // AppendText appends the ID's 20 characters to dst. It never fails.
 func (id TXID) AppendText(dst []byte) ([]byte, error) {
+	// Two characters at a time: twelve of the high word, and the rest of its last four bits, the
+	// low word, and four zero bits.
 	high, low := id.words()
-	return appendTXID(dst, high, low), nil
+	n := len(dst)
+	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
+	text := (*[txidTextLen]byte)(dst[n:])
+	const ten = 1<<10 - 1
+	pairs := &txidPairs
+	binary.LittleEndian.PutUint16(text[0:], pairs[high>>54])
+	binary.LittleEndian.PutUint16(text[2:], pairs[high>>44&ten])
+	binary.LittleEndian.PutUint16(text[4:], pairs[high>>34&ten])
+	binary.LittleEndian.PutUint16(text[6:], pairs[high>>24&ten])
+	binary.LittleEndian.PutUint16(text[8:], pairs[high>>14&ten])
+	binary.LittleEndian.PutUint16(text[10:], pairs[high>>4&ten])
+	rest := high<<36 | uint64(low)<<4
+	binary.LittleEndian.PutUint16(text[12:], pairs[rest>>30&ten])
+	binary.LittleEndian.PutUint16(text[14:], pairs[rest>>20&ten])
+	binary.LittleEndian.PutUint16(text[16:], pairs[rest>>10&ten])
+	binary.LittleEndian.PutUint16(text[18:], pairs[rest&ten])
+	return dst, nil
 }
 
 var txidForm = form[TXID]{
@@ -113,28 +131,6 @@ var txidPairs = func() (pairs [1 << 10]uint16) {
 	}
 	return pairs
 }()
-
-// appendTXID writes two characters at a time. Twelve come from the high word. The rest come
-// from its last four bits, the low word, and four zero bits.
-func appendTXID(dst []byte, high uint64, low uint32) []byte {
-	n := len(dst)
-	dst = slices.Grow(dst, txidTextLen)[:n+txidTextLen]
-	text := (*[txidTextLen]byte)(dst[n:])
-	const ten = 1<<10 - 1
-	pairs := &txidPairs
-	binary.LittleEndian.PutUint16(text[0:], pairs[high>>54])
-	binary.LittleEndian.PutUint16(text[2:], pairs[high>>44&ten])
-	binary.LittleEndian.PutUint16(text[4:], pairs[high>>34&ten])
-	binary.LittleEndian.PutUint16(text[6:], pairs[high>>24&ten])
-	binary.LittleEndian.PutUint16(text[8:], pairs[high>>14&ten])
-	binary.LittleEndian.PutUint16(text[10:], pairs[high>>4&ten])
-	rest := high<<36 | uint64(low)<<4
-	binary.LittleEndian.PutUint16(text[12:], pairs[rest>>30&ten])
-	binary.LittleEndian.PutUint16(text[14:], pairs[rest>>20&ten])
-	binary.LittleEndian.PutUint16(text[16:], pairs[rest>>10&ten])
-	binary.LittleEndian.PutUint16(text[18:], pairs[rest&ten])
-	return dst
-}
 
 func decodeTXID(text string) (Decoded, error) {
 	id, err := ParseTXID(text)

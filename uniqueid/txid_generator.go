@@ -104,12 +104,12 @@ func NewTXID() TXID { return processTXIDs().New() }
 
 // New makes a TXID.
 func (g *TXIDGenerator) New() TXID {
-	high, low, _ := g.next()
-	return packTXID(high, low)
+	id, _ := g.next()
+	return id
 }
 
-// next returns the bits of a TXID, and 20 random bits more.
-func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
+// next returns a TXID, and 20 random bits more.
+func (g *TXIDGenerator) next() (id TXID, more uint32) {
 	stamp := txidStamp(g.clock.nanos())
 	for !g.met.Load() {
 		last, key := g.last.Load(), g.key.Load()
@@ -118,23 +118,22 @@ func (g *TXIDGenerator) next() (high uint64, low, more uint32) {
 			g.key.Store(key)
 		}
 		random := (stamp ^ key) * goldenRatio
-		high = g.after(last, stamp, random)
+		high := g.after(last, stamp, random)
 		if g.last.CompareAndSwap(last, high) {
-			low, more = g.rest(high, 0, random)
-			return high, low, more
+			return g.rest(high, 0, random)
 		}
 		g.met.Store(!g.coarse)
 	}
 	lane := g.lanes.Get().(*txidLane)
 	random := (stamp ^ lane.key) * goldenRatio
-	high = g.after(lane.last, stamp, random)
+	high := g.after(lane.last, stamp, random)
 	if high>>txidGrowingBits != lane.claimed>>txidLaneBits {
 		high = g.claim(lane, high)
 	}
 	lane.last = high
-	low, more = g.rest(high, lane.claimed, random)
+	id, more = g.rest(high, lane.claimed, random)
 	g.lanes.Put(lane)
-	return high, low, more
+	return id, more
 }
 
 // after returns the high word for a time, with random bits in place of its last bits. If
@@ -149,16 +148,16 @@ func (g *TXIDGenerator) after(last, stamp, random uint64) uint64 {
 	return last + 1 + random&g.step
 }
 
-// rest returns the lane bits with the random bits after them, and 20 random bits more. The
+// rest adds the lane bits and the random bits after them, and returns 20 random bits more. The
 // lane bits hide the number of the lane by bits that depend on all other bits and the
 // secret. Two IDs that agree in the others hide it by the same bits, so two numbers never
 // look the same.
-func (g *TXIDGenerator) rest(high, number, random uint64) (low, more uint32) {
+func (g *TXIDGenerator) rest(high, number, random uint64) (id TXID, more uint32) {
 	up, down := bits.Mul64(random^high, g.secret)
 	random = up ^ down
 	nonce := random & txidNonceMask
 	number ^= (nonce ^ high) * g.secret >> (64 - txidLaneBits)
-	return uint32(number<<txidNonceBits | nonce), uint32(random >> txidNonceBits)
+	return packTXID(high, uint32(number<<txidNonceBits|nonce)), uint32(random >> txidNonceBits)
 }
 
 // claim takes a lane number, not 0, for the millisecond of high. If other lanes are already

@@ -32,31 +32,24 @@ type UUIDv7 [16]byte
 
 // UUIDv7 returns the TXID as a UUIDv7, with the low 20 bits of more. Take them from a
 // source of randomness, or 0 and 1<<20-1 for the first and the last UUIDv7 of the TXID.
-func (id TXID) UUIDv7(more uint32) UUIDv7 {
+func (id TXID) UUIDv7(more uint32) (uuid UUIDv7) {
 	high, low := id.words()
-	return packUUIDv7(high, low, more)
-}
-
-// packUUIDv7 splits a TXID's 42 bits of milliseconds and 54 random bits.
-func packUUIDv7(high uint64, low, more uint32) (id UUIDv7) {
 	millis := high >> txidGrowingBits
 	first12 := high >> (txidGrowingBits - 12) & (1<<12 - 1)
 	next42 := high&(1<<10-1)<<32 | uint64(low)
-	binary.BigEndian.PutUint64(id[:8], millis<<16|uuidVersion<<12|first12)
-	binary.BigEndian.PutUint64(id[8:], uuidVariant<<62|next42<<uuidMoreBits|uint64(more)&(1<<uuidMoreBits-1))
-	return id
+	binary.BigEndian.PutUint64(uuid[:8], millis<<16|uuidVersion<<12|first12)
+	binary.BigEndian.PutUint64(uuid[8:], uuidVariant<<62|next42<<uuidMoreBits|uint64(more)&(1<<uuidMoreBits-1))
+	return uuid
 }
 
 // TXID returns the UUIDv7 as a TXID, without its last 20 bits. The result is false if
 // the UUID is not of version 7. It is also false if its time is after the year 2109,
 // which a TXID cannot hold.
 func (id UUIDv7) TXID() (TXID, bool) {
-	millis := id.millis()
-	if !id.isVersion7() || millis>>42 != 0 {
+	if !id.isVersion7() || id.millis()>>42 != 0 {
 		return TXID{}, false
 	}
-	random := id.Random()
-	return packTXID(millis<<txidGrowingBits|random>>32, uint32(random)), true
+	return MakeTXID(id.Time(), id.Random()), true
 }
 
 func (id *UUIDv7) millis() uint64 { return binary.BigEndian.Uint64(id[:8]) >> 16 }
@@ -162,4 +155,7 @@ func decodeUUIDv7(text string) (Decoded, error) {
 func NewUUIDv7() UUIDv7 { return processTXIDs().NewUUIDv7() }
 
 // NewUUIDv7 makes a UUIDv7: a TXID as New makes it, and 20 random bits of the same source.
-func (g *TXIDGenerator) NewUUIDv7() UUIDv7 { return packUUIDv7(g.next()) }
+func (g *TXIDGenerator) NewUUIDv7() UUIDv7 {
+	id, more := g.next()
+	return id.UUIDv7(more)
+}
