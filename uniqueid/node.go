@@ -13,8 +13,7 @@ import (
 // is an IPv4 address and a pid, or 64 random bits in their place. The zero Node is none:
 // all processes would share it.
 type Node struct {
-	field  [8]byte
-	pid    uint32
+	field  [8]byte // address and pid
 	random bool
 }
 
@@ -25,9 +24,9 @@ func FixedNode(addr netip.Addr, pid uint32) (Node, error) {
 	if !addr.Is4() {
 		return Node{}, fmt.Errorf("making a node: %q is not an IPv4 address", addr)
 	}
-	node := Node{pid: pid}
+	var node Node
 	ip := addr.As4()
-	copy(node.field[:4], ip[:])
+	copy(node.field[:], ip[:])
 	binary.BigEndian.PutUint32(node.field[4:], pid)
 	return node, nil
 }
@@ -48,8 +47,10 @@ func (n Node) String() string {
 	if n.random {
 		return fmt.Sprintf("random %x", n.field)
 	}
-	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:4])), n.pid)
+	return fmt.Sprintf("%s pid %d", netip.AddrFrom4([4]byte(n.field[:])), n.pid())
 }
+
+func (n Node) pid() uint32 { return binary.BigEndian.Uint32(n.field[4:]) }
 
 // machine is what distinguishes this process from others.
 type machine struct {
@@ -95,29 +96,20 @@ func AutoNode(ctx context.Context, options ...Option) (node Node, reason string)
 }
 
 func (m machine) node(options ...Option) (node Node, reason string) {
-	addr, reason := m.addr()
-	if reason != "" {
-		return RandomNode(options...), reason
-	}
-	node, _ = FixedNode(addr, m.pid) // of an IPv4 address
-	return node, ""
-}
-
-// addr returns the address to use, or the reason why there is none.
-func (m machine) addr() (netip.Addr, string) {
-	if m.err != nil {
-		return netip.Addr{}, fmt.Sprintf("the host's name does not resolve: %v", m.err)
-	}
-	if m.pid>>pidBits != 0 {
-		return netip.Addr{}, fmt.Sprintf("pid %d does not fit in %d bits", m.pid, pidBits)
-	}
-	if m.pid == 1 || m.container {
-		return netip.Addr{}, "in a container, others can have the same address and pid"
-	}
-	for _, addr := range m.addrs {
-		if addr = addr.Unmap(); addr.Is4() && addr.IsGlobalUnicast() {
-			return addr, ""
+	switch {
+	case m.err != nil:
+		reason = fmt.Sprintf("the host's name does not resolve: %v", m.err)
+	case m.pid>>pidBits != 0:
+		reason = fmt.Sprintf("pid %d does not fit in %d bits", m.pid, pidBits)
+	case m.pid == 1 || m.container:
+		reason = "in a container, others can have the same address and pid"
+	default:
+		for _, addr := range m.addrs {
+			if node, err := FixedNode(addr, m.pid); err == nil && addr.IsGlobalUnicast() {
+				return node, ""
+			}
 		}
+		reason = fmt.Sprintf("the host's name %q has no IPv4 address of this machine alone, only %v", m.hostname, m.addrs)
 	}
-	return netip.Addr{}, fmt.Sprintf("the host's name %q has no IPv4 address of this machine alone, only %v", m.hostname, m.addrs)
+	return RandomNode(options...), reason
 }

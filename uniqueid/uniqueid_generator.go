@@ -80,9 +80,9 @@ func NewUniqueIDGenerator(layout Layout, node Node, options ...Option) (*UniqueI
 		return nil, errors.New("making a unique_id generator: the node is missing: " +
 			"make one with AutoNode, FixedNode or RandomNode")
 	}
-	if layout == Classic && !node.random && node.pid>>pidBits != 0 {
+	if layout == Classic && !node.random && node.pid()>>pidBits != 0 {
 		return nil, fmt.Errorf("making a unique_id generator: pid %d does not fit in %d bits, "+
-			"which the classic layout needs", node.pid, pidBits)
+			"which the classic layout needs", node.pid(), pidBits)
 	}
 	s := newSettings(options)
 	g := &UniqueIDGenerator{
