@@ -180,7 +180,7 @@ func TestUnique(t *testing.T) {
 		"txid":                                  {2e6, 50e6, strictly, func() key { return txidKey(NewTXID()) }},
 		"txid, while the clock stands":          {3e5, 50e6, strictly, func() key { return txidKey(inOneLane.New()) }},
 		"txid, while it stands, in a lane each": {3e5, 10e6, anyOrder, func() key { return txidKey(inManyLanes.New()) }},
-		"sharded_id":                            {3e5, 50e6, strictly, func() key { return key{low: sharded.New().moment} }},
+		"sharded_id":                            {3e5, 50e6, strictly, func() key { return key{low: uint64(sharded.New().micros)} }},
 		"call_number": {3e5, 50e6, anyOrder, func() key {
 			number, err := numbers.New(t.Context())
 			if err != nil {

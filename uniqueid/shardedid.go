@@ -13,7 +13,6 @@ import (
 
 const (
 	shardedTailLen = 17 // random and time, without the shard
-	microsBits     = 20
 	// MaxShards is the greatest useful number of shards: the shard comes from the
 	// microseconds of a second.
 	MaxShards = 1_000_000
@@ -29,17 +28,12 @@ const (
 type ShardedID struct {
 	shard  uint32
 	random uint16
-	moment uint64 // seconds and microseconds, as the 13 digits at the end of the text
+	micros int64 // since 1970, less than 2^32 seconds
 }
 
-// makeShardedID uses the microseconds since 1970, with 32 bits for the seconds.
 func makeShardedID(micros int64, random uint16, shards uint32) ShardedID {
-	t := time.UnixMicro(micros)
-	rest := uint32(t.Nanosecond() / 1000)
-	return ShardedID{rest % shards, random, uint64(uint32(t.Unix()))<<microsBits | uint64(rest)}
+	return ShardedID{uint32(micros%1e6) % shards, random, micros % (1e6 << 32)}
 }
-
-func (id ShardedID) micros() uint32 { return uint32(id.moment) & (1<<microsBits - 1) }
 
 func checkShards(shards int) error {
 	if shards < 1 || shards > MaxShards {
@@ -56,18 +50,17 @@ func ParseShardedID(text string) (ShardedID, error) {
 	split := len(text) - shardedTailLen
 	shard := r.digits(0, split, "0123456789", "one of 0-9 in the shard")
 	random := r.digits(split, split+4, hexDigits, hexWant)
-	moment := r.digits(split+4, len(text), hexDigits, hexWant)
+	seconds := r.digits(split+4, split+12, hexDigits, hexWant)
+	rest := r.digits(split+12, len(text), hexDigits, hexWant)
 	r.character(split < 2 || text[0] != '0', 0, "a shard without leading zeros")
-	id := ShardedID{uint32(shard), uint16(random), moment}
-	micros := id.micros()
-	if micros >= 1e6 {
-		r.fail(split+12, "microseconds below f4240 (1000000)", fmt.Sprintf("%05x (%d)", micros, micros))
+	if rest >= 1e6 {
+		r.fail(split+12, "microseconds below f4240 (1000000)", fmt.Sprintf("%05x (%d)", rest, rest))
 	}
 	// The remainder of a division is the dividend, or less than half of it.
-	if id.shard != micros && id.shard >= micros-min(id.shard, micros) {
-		r.fail(0, fmt.Sprintf("a shard that %d microseconds can give", micros), strconv.Itoa(int(id.shard)))
+	if shard != rest && shard >= rest-min(shard, rest) {
+		r.fail(0, fmt.Sprintf("a shard that %d microseconds can give", rest), strconv.FormatUint(shard, 10))
 	}
-	return result(r, id)
+	return result(r, ShardedID{uint32(shard), uint16(random), int64(seconds*1e6 + rest)})
 }
 
 // ParseShardedIDOf reads a ShardedID made for the given number of shards and
@@ -80,7 +73,8 @@ func ParseShardedIDOf(text string, shards int) (ShardedID, error) {
 	if err != nil {
 		return ShardedID{}, err
 	}
-	if micros, want := id.micros(), id.micros()%uint32(shards); id.shard != want {
+	micros := uint32(id.micros % 1e6)
+	if want := micros % uint32(shards); id.shard != want {
 		return ShardedID{}, &ParseError{"sharded_id", text, 0,
 			fmt.Sprintf("shard %d, which is %d microseconds modulo %d shards", want, micros, shards), strconv.Itoa(int(id.shard))}
 	}
@@ -95,18 +89,16 @@ func (id ShardedID) Random() uint16 { return id.random }
 
 // Time returns when the ID was made, in UTC, to the microsecond. Its seconds are a
 // field of 32 bits: it ends in the year 2106.
-func (id ShardedID) Time() time.Time {
-	return time.Unix(int64(id.moment>>microsBits), int64(id.micros())*1000).UTC()
-}
+func (id ShardedID) Time() time.Time { return time.UnixMicro(id.micros).UTC() }
 
 // Compare returns -1, 0 or 1, by the order of times, then of texts.
 func (id ShardedID) Compare(other ShardedID) int {
-	return cmp.Or(cmp.Compare(id.moment, other.moment), cmp.Compare(id.String(), other.String()))
+	return cmp.Or(cmp.Compare(id.micros, other.micros), cmp.Compare(id.String(), other.String()))
 }
 
 // String returns the ID's text of 18 to 23 characters.
 func (id ShardedID) String() string {
-	return fmt.Sprintf("%d%04x%013x", id.shard, id.random, id.moment)
+	return fmt.Sprintf("%d%04x%08x%05x", id.shard, id.random, id.micros/1e6, id.micros%1e6)
 }
 
 // AppendText appends the ID's text to dst. It never fails.
