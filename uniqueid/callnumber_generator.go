@@ -67,8 +67,7 @@ type run struct {
 
 // fetch is one call of the store, on behalf of any number of waiting goroutines.
 type fetch struct {
-	ctx   context.Context // until the deadline of the call
-	ended chan struct{}
+	ctx context.Context // until the call has ended, or its deadline
 	// The generator's mu guards what follows. run or err is set when the call has ended.
 	run *run
 	err error
@@ -124,7 +123,6 @@ func (g *CallNumberGenerator) advance(ctx context.Context, used *run) error {
 		return nil
 	}
 	select {
-	case <-f.ended:
 	case <-f.ctx.Done():
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for the next run: %w", context.Cause(ctx))
@@ -158,7 +156,7 @@ func (g *CallNumberGenerator) nextFetch(used *run) *fetch {
 	}
 	ctx, cancel := context.WithTimeoutCause(g.ctx, fetchTimeout,
 		fmt.Errorf("the store has not answered for %v: %w", fetchTimeout, context.DeadlineExceeded))
-	g.fetch = &fetch{ctx: ctx, ended: make(chan struct{})}
+	g.fetch = &fetch{ctx: ctx}
 	go g.ask(g.fetch, cancel)
 	return g.fetch
 }
@@ -177,7 +175,6 @@ func (g *CallNumberGenerator) ask(f *fetch, cancel context.CancelFunc) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	f.run, f.err = g.acceptLocked(number, err)
-	close(f.ended)
 }
 
 // acceptLocked returns a run to use. A store may go back, for example because it was

@@ -97,7 +97,7 @@ func waitForFetch(gen *CallNumberGenerator) {
 	underWay := gen.fetch
 	gen.mu.Unlock()
 	if underWay != nil {
-		<-underWay.ended
+		<-underWay.ctx.Done()
 	}
 }
 
