@@ -39,7 +39,9 @@ func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 		owners, check = []*owner.Remote{r.by}, r.by.Check
 	}
 	if said = find(owners, r.Number, r.Key); said.by == nil {
-		err = check() // see repair.go
+		if err = check(); err == nil { // see repair.go; perhaps it was repaired just now
+			said = find(owners, r.Number, r.Key)
+		}
 	}
 	return said, err
 }

@@ -57,6 +57,9 @@ var edits = map[string]func(owner, ticket string) error{
 	"cut in a page, lock file removed": func(owner, ticket string) error {
 		return errors.Join(os.Truncate(owner, 4096+8), os.Remove(ticket))
 	},
+	"overwritten, lock file removed": func(owner, ticket string) error { // bug: only a cut file counted as damaged
+		return errors.Join(overwrite(0, strings.Repeat(zeros, 257))(owner, ticket), os.Remove(ticket))
+	},
 	"text overwritten":     overwrite(0, zeros[:100]),
 	"words overwritten":    overwrite(4096, strings.Repeat(zeros, 128)),
 	"text in the words":    overwrite(4096, "this is not the text of an owner file, but that of somebody else"),

@@ -75,10 +75,10 @@ func (o *Own) create() (err error) {
 // error of the write before, and could not be one of a write to mapped memory.
 func (o *Own) fillLocked(f *file) error {
 	return catchFault(func() error {
-		copy(f.mem, o.text)
 		for i, w := range o.words {
 			store(&f.words()[i], w)
 		}
+		copy(f.mem, o.text) // without it, nobody believes the words
 		return nil
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
+	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
 // Other programs may truncate, overwrite, remove, copy or replace an owner file.
@@ -109,20 +110,21 @@ func (r *Remote) Standing() (standing []uint64, err error) {
 				standing = append(standing, w.number())
 			}
 		}
-		return r.checkSize()
+		return r.checkLocked()
 	})
 	return standing, err
 }
 
 // Check returns an error if the file is damaged, so that its owner cannot say anything.
 func (r *Remote) Check() error {
-	return r.read(func([]word) error { return r.checkSize() })
+	return r.read(func([]word) error { return r.checkLocked() })
 }
 
-// checkSize returns an error if the file was cut. What is behind a cut reads as zeros up to
-// the end of its page.
-func (r *Remote) checkSize() error {
-	if info, err := dir.Stat(r.file.fd); err != nil || info.Size < fileSize {
+// checkLocked returns an error if the file was cut or overwritten. What is behind a cut reads as zeros
+// up to the end of its page. The owner repairs the text last.
+func (r *Remote) checkLocked() error {
+	info, err := dir.Stat(r.file.fd)
+	if err != nil || info.Size < fileSize || string(r.file.mem[:len(name.OwnerText)]) != name.OwnerText {
 		return errDamaged
 	}
 	return nil
