@@ -98,17 +98,16 @@ const maxRequestText = 256
 // addRequest adds the request of a ticket, if this process serves it. Nothing in its texts
 // controls a terminal.
 func addRequest(t *serializer.TicketState) {
-	if t.Requester == nil {
+	switch by := t.Requester.(type) {
+	case nil:
 		return
-	}
-	if browser, ok := t.Requester.(*waitingpage.Ticket); ok {
-		t.Requests, t.LastRequest, t.HeldUntil = browser.Visited()
-	}
-	if p, ok := t.Requester.(*passage); ok {
-		if p.held.Load() != nil {
-			t.HeldUntil = p.heldUntil.UTC()
+	case *waitingpage.Ticket:
+		t.Requests, t.LastRequest, t.HeldUntil = by.Visited()
+	case *passage:
+		if by.held.Load() != nil {
+			t.HeldUntil = by.heldUntil.UTC()
 		}
-		if revoked := p.context.Revoked(); revoked != nil {
+		if revoked := by.context.Revoked(); revoked != nil {
 			t.Revoked = revoked.Time
 		}
 	}

@@ -40,14 +40,6 @@ type failure struct {
 	code int
 }
 
-// exitCode is 0 for an error without a code, which Caddy makes 1.
-func exitCode(err error) int {
-	if failed, ok := errors.AsType[*failure](err); ok {
-		return failed.code
-	}
-	return 0
-}
-
 // run is one call of a command.
 type run struct {
 	*cobra.Command
@@ -69,7 +61,10 @@ func Add(group *cobra.Command) {
 			r.Command = cmd
 			return caddycmd.WrapCommandFuncForCobra(func(caddycmd.Flags) (int, error) {
 				err := do(r, args)
-				return exitCode(err), err
+				if failed, ok := errors.AsType[*failure](err); ok {
+					return failed.code, err
+				}
+				return 0, err // which Caddy makes 1 for an error
 			})(cmd, args)
 		}
 		group.AddCommand(cmd)

@@ -26,7 +26,7 @@ import (
 // Before an opening, a cookie does so, too: each has one chance.
 type Book struct {
 	tickets  sync.Map // of *Ticket, by id
-	openings sync.Map // of *Opening, by openingKey
+	openings sync.Map // of *Opening, by where its queues are kept, and their prefix
 }
 
 var key = sync.OnceValue(rand.Text)

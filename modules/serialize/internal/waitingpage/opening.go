@@ -40,9 +40,6 @@ const (
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
-// openingKey names an opening: a prefix where its queues are kept.
-type openingKey struct{ space, prefix string }
-
 // Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
 	if line.Opens.IsZero() {
@@ -58,7 +55,7 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 }
 
 func (b *Book) openingOf(space, prefix string) *Opening {
-	found, _ := b.openings.LoadOrStore(openingKey{space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*lot)})
+	found, _ := b.openings.LoadOrStore([2]string{space, prefix}, &Opening{lists: make(map[string]map[*Ticket]*lot)})
 	return found.(*Opening)
 }
 
