@@ -21,8 +21,6 @@ type Clock interface {
 // that reads one clock, whereas time.Now reads two.
 type systemClock struct{ start time.Time }
 
-func newSystemClock() *systemClock { return &systemClock{time.Now()} }
-
 func (*systemClock) Wall() time.Time            { return time.Now() }
 func (c *systemClock) Monotonic() time.Duration { return time.Since(c.start) }
 
@@ -44,11 +42,15 @@ type carriedClock struct {
 	due atomic.Int64
 }
 
+// newCarriedClock carries the time of clock forward, or of the system's clock if that is nil.
 func newCarriedClock(clock Clock) *carriedClock {
 	c := &carriedClock{clock: clock}
-	c.system, _ = clock.(*systemClock)
-	wall := max(clock.Wall().UnixNano(), 0)
-	c.offset.Store(wall - int64(clock.Monotonic()))
+	if clock == nil {
+		c.system = &systemClock{time.Now()}
+		c.clock = c.system
+	}
+	wall := max(c.clock.Wall().UnixNano(), 0)
+	c.offset.Store(wall - int64(c.clock.Monotonic()))
 	return c
 }
 

@@ -10,7 +10,7 @@ import (
 type Option func(*settings)
 
 type settings struct {
-	clock  Clock
+	clock  Clock         // nil for the system's
 	random func() uint64 // nil for the runtime's generator
 }
 
@@ -44,9 +44,6 @@ func newSettings(options []Option) settings {
 		if option != nil {
 			option(&s)
 		}
-	}
-	if s.clock == nil {
-		s.clock = newSystemClock()
 	}
 	return s
 }

@@ -144,8 +144,8 @@ func NewShardedIDGenerator(shards int, options ...Option) (*ShardedIDGenerator, 
 	}
 	s := newSettings(options)
 	m := processMicros()
-	if _, ok := s.clock.(*systemClock); !ok {
-		m = newMicroseconds(s.clock)
+	if s.clock != nil {
+		m = &microseconds{clock: newCarriedClock(s.clock)}
 	}
 	return &ShardedIDGenerator{uint32(shards), s.random, m}, nil
 }
@@ -165,13 +165,9 @@ type microseconds struct {
 	last  atomic.Int64 // the last one that was used
 }
 
-func newMicroseconds(clock Clock) *microseconds {
-	return &microseconds{clock: newCarriedClock(clock)}
-}
-
 // processMicros returns the microseconds that all generators with the system's clock
 // share.
-var processMicros = sync.OnceValue(func() *microseconds { return newMicroseconds(newSystemClock()) })
+var processMicros = sync.OnceValue(func() *microseconds { return &microseconds{clock: newCarriedClock(nil)} })
 
 // take takes a microsecond since 1970 that no other ID uses.
 func (m *microseconds) take() int64 {

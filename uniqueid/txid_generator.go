@@ -85,8 +85,8 @@ func NewTXIDGenerator(options ...Option) *TXIDGenerator {
 		clock:  newCarriedClock(s.clock),
 		random: s.random,
 		secret: draw(s.random) | 1,
-		coarse: !isFine(s.clock),
 	}
+	g.coarse = !isFine(g.clock.clock)
 	free := txidFreeBits
 	if g.coarse {
 		free = txidGrowingBits
