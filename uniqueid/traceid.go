@@ -55,16 +55,14 @@ func (id TraceID) AppendText(dst []byte) ([]byte, error) {
 }
 
 var traceIDForm = form[TraceID]{
-	scheme:   "trace_id",
-	parse:    ParseTraceID,
-	unpack:   unpackTraceID,
+	scheme: "trace_id",
+	parse:  ParseTraceID,
+	unpack: func(data []byte) (id TraceID, ok bool) {
+		copy(id[:], data)
+		return id, len(data) == len(id) && !id.IsZero()
+	},
 	bytes:    "16 bytes that are not all zero",
 	optional: true,
-}
-
-func unpackTraceID(data []byte) (id TraceID, ok bool) {
-	copy(id[:], data)
-	return id, len(data) == len(id) && !id.IsZero()
 }
 
 // MarshalText returns the ID's text. It never fails.

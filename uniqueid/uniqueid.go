@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -174,18 +175,13 @@ func (id UniqueID) AppendText(dst []byte) ([]byte, error) {
 var uniqueIDForm = form[UniqueID]{
 	scheme: "unique_id",
 	parse:  ParseUniqueID,
-	unpack: unpackUniqueID,
-	bytes:  "14, 18 or 20 bytes",
-}
-
-func unpackUniqueID(data []byte) (id UniqueID, ok bool) {
-	for layout, facts := range layouts {
-		if len(data) == facts.size {
-			id.layout, ok = Layout(layout), true
-		}
-	}
-	copy(id.data[:], data)
-	return id, ok
+	unpack: func(data []byte) (id UniqueID, ok bool) {
+		copy(id.data[:], data)
+		at := slices.IndexFunc(layouts[:], func(facts layoutFacts) bool { return facts.size == len(data) })
+		id.layout = Layout(max(at, 0))
+		return id, at >= 0
+	},
+	bytes: "14, 18 or 20 bytes",
 }
 
 // MarshalText returns the ID's text. It never fails.

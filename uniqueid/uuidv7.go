@@ -111,16 +111,14 @@ func (id UUIDv7) AppendText(dst []byte) ([]byte, error) {
 }
 
 var uuidv7Form = form[UUIDv7]{
-	scheme:   "uuid_v7",
-	parse:    ParseUUIDv7,
-	unpack:   unpackUUIDv7,
+	scheme: "uuid_v7",
+	parse:  ParseUUIDv7,
+	unpack: func(data []byte) (id UUIDv7, ok bool) {
+		copy(id[:], data)
+		return id, len(data) == len(id) && id.isVersion7()
+	},
 	bytes:    "16 bytes of version 7 and variant 10 in binary",
 	optional: true,
-}
-
-func unpackUUIDv7(data []byte) (id UUIDv7, ok bool) {
-	copy(id[:], data)
-	return id, len(data) == len(id) && id.isVersion7()
 }
 
 // MarshalText returns the ID's text. It never fails.
