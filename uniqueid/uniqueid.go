@@ -62,12 +62,15 @@ var layouts = [...]layoutFacts{
 	Modern:   {"modern", 20, 27, 14, 32, base64.RawURLEncoding, modernDigits},
 }
 
+func findLayout(is func(layoutFacts) bool) (layout Layout, ok bool) {
+	at := slices.IndexFunc(layouts[:], is)
+	return Layout(max(at, 0)), at >= 0
+}
+
 // ParseLayout reads the name of a layout: classic, threaded or modern.
 func ParseLayout(name string) (Layout, error) {
-	for layout, facts := range layouts {
-		if facts.name == name {
-			return Layout(layout), nil
-		}
+	if layout, ok := findLayout(func(facts layoutFacts) bool { return facts.name == name }); ok {
+		return layout, nil
 	}
 	return Classic, fmt.Errorf("unknown layout %q: want classic, threaded or modern", name)
 }
@@ -86,18 +89,13 @@ type UniqueID struct {
 // ParseUniqueID reads a UniqueID of any layout; the length determines which. The error
 // is a [*ParseError].
 func ParseUniqueID(text string) (UniqueID, error) {
-	for layout, facts := range layouts {
-		if len(text) == facts.text {
-			return parseUniqueID(Layout(layout), facts, text)
-		}
-	}
+	layout, ok := findLayout(func(facts layoutFacts) bool { return facts.text == len(text) })
 	r := reader{scheme: "unique_id", text: text}
-	r.length(false, "19, 24 or 27 characters")
-	return UniqueID{}, r.err
-}
-
-func parseUniqueID(layout Layout, facts layoutFacts, text string) (UniqueID, error) {
-	r := reader{scheme: "unique_id " + facts.name, text: text}
+	if r.length(ok, "19, 24 or 27 characters"); !ok {
+		return UniqueID{}, r.err
+	}
+	facts := &layouts[layout]
+	r.scheme += " " + facts.name
 	r.digits(0, len(text), facts.digits, "one of A-Za-z0-9"+facts.digits[len(base64Letters):])
 	id := UniqueID{layout: layout}
 	_, err := facts.encoding.Strict().Decode(id.data[:], []byte(text))
@@ -177,9 +175,8 @@ var uniqueIDForm = form[UniqueID]{
 	parse:  ParseUniqueID,
 	unpack: func(data []byte) (id UniqueID, ok bool) {
 		copy(id.data[:], data)
-		at := slices.IndexFunc(layouts[:], func(facts layoutFacts) bool { return facts.size == len(data) })
-		id.layout = Layout(max(at, 0))
-		return id, at >= 0
+		id.layout, ok = findLayout(func(facts layoutFacts) bool { return facts.size == len(data) })
+		return id, ok
 	},
 	bytes: "14, 18 or 20 bytes",
 }
