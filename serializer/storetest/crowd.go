@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -150,59 +148,6 @@ func (c *crowd) end() {
 		})
 		if err := e.Close(); err != nil {
 			c.Errorf("closing the engine: %v", err)
-		}
-	}
-}
-
-// A caller that does not wait enters a queue that is free, whichever engine had it before, and no
-// other.
-func engineNoWait(c *crowd) {
-	a := c.arrival("a_")
-	a.NoWait = true
-	for i := range 20 {
-		holder, other := c.start(i, a), c.on(i+1)
-		<-holder.done
-		refused := c.start(i+1, a)
-		<-refused.done
-		if holder.got() != enteredAt(0) || !errors.Is(refused.err, serializer.ErrTimeout) {
-			c.Fatalf("the first %s; the second %s", holder.got(), refused.got())
-		}
-		holder.leave()
-		c.until(c, "the queue is free", func() bool { return len(c.list(other)) == 0 })
-	}
-}
-
-// If turns last for a time at least, at most as many callers as may be inside
-// together enter within that time, whichever engines they use.
-func engineHeld(c *crowd) {
-	const callers, held = 12, 20 * time.Millisecond
-	for _, limit := range []int{1, 3} {
-		a := c.arrival("held_" + strconv.Itoa(limit))
-		a.Rule.Limit = limit
-		entries := make([]time.Time, callers)
-		var all sync.WaitGroup
-		for i := range entries {
-			v := c.start(i, a)
-			all.Go(func() {
-				<-v.done
-				if v.err != nil {
-					c.Errorf("%v: %v", v, v.err)
-					return
-				}
-				entries[i] = time.Now()
-				time.Sleep(held)
-				v.leave()
-			})
-		}
-		all.Wait()
-		slices.SortFunc(entries, time.Time.Compare)
-		least := time.Hour
-		for i := range entries[limit:] {
-			least = min(least, entries[i+limit].Sub(entries[i]))
-		}
-		c.Logf("%d entered %v after the first of them or later, with turns of %v", limit+1, least, held)
-		if least < held {
-			c.Errorf("%d entered within %v; expected at most %d within %v", limit+1, least, limit, held)
 		}
 	}
 }

@@ -27,7 +27,7 @@ var someRules = []serializer.Rule{{}, {}, {Limit: 2}, {Limit: 3}, {Shared: true}
 func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
 // Callers arrive, enter by turns and rules, hang up, are evicted or superseded, find the
-// queue full, and leave; queues are paused and resumed. After each step, all engines list
+// queue full or do not wait, and leave; queues are paused and resumed. After each step, all engines list
 // what the model says, and all callers have got the answers that it says.
 func engineHistory(c *crowd) {
 	c.Logf("seed %d", c.Seed)
@@ -103,6 +103,7 @@ func (h *history) arrive() (what string) {
 	// All arrivals of a queue agree: one that is to be refused may have a ticket for a
 	// moment, which must not supersede another one.
 	a.DropOldest = text != queueTexts[1]
+	a.NoWait = !a.DropOldest && a.MaxWaiting == 0 && h.rand.IntN(2) == 0
 	q := h.queues[a.Queue]
 	e := h.start(len(h.callers), a)
 	e.position, e.answer = len(q.tickets), "waits"
@@ -111,6 +112,9 @@ func (h *history) arrive() (what string) {
 	} else {
 		q.tickets = append(q.tickets, e)
 		h.admit(q)
+		if a.NoWait && !e.inside {
+			h.takeOut(e, string(serializer.ReasonTimeout))
+		}
 	}
 	return fmt.Sprint(e, " arrives")
 }

@@ -70,8 +70,6 @@ var cases = []testCase{
 	{"eviction", true, followed(storeEvict)},
 	{"closing", false, followed(storeClose)},
 	{"history of engines", false, onEngines(engineHistory)},
-	{"no wait", false, onEngines(engineNoWait)},
-	{"held turns", false, onEngines(engineHeld)},
 }
 
 // run opens stores and tests them.

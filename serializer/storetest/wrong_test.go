@@ -96,7 +96,7 @@ func TestWrongStores(t *testing.T) {
 			s.falsify(func(t *serializer.Ticket) { t.Queue = strings.TrimSpace(t.Queue) })
 		}},
 		{"nobody hears of others", "history of engines", func(s *wrongStore) { s.Events.OnAppeared = func(*serializer.Ticket) {} }},
-		{"numbers are given late", "no wait", func(s *wrongStore) {
+		{"numbers are given late", "history of engines", func(s *wrongStore) {
 			s.DoAppend = func(ctx context.Context, tickets []*serializer.Ticket) error {
 				if tickets[0].Client[len(tickets[0].Client)-1]%2 == 1 {
 					return serializer.ErrNotNow
@@ -104,7 +104,7 @@ func TestWrongStores(t *testing.T) {
 				return s.right.Append(ctx, tickets)
 			}
 		}},
-		{"tickets vanish while they are held", "held turns", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
+		{"tickets vanish while they are held", "history of engines", func(s *wrongStore) { s.Events.OnAppeared = s.appearAndVanish }},
 	} {
 		useful[c.found] = true
 		t.Run(c.wrong, func(t *testing.T) {
