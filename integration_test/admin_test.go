@@ -185,7 +185,7 @@ func TestEvict(t *testing.T) {
 	c.wantEvict(2, "no ticket 17 in queue a_; caddy serialize queues lists", "17")
 	c.wantEvict(2, "no ticket 17 in queue "+c.dir+"/a_", "17", "--path", c.dir)
 	c.wantEvict(1, "number of a ticket", "x")
-	c.WantOrder("holder")
+	c.wantOrder("holder")
 	// Bug: the command did not ask a script.
 	yes := testcaddy.Command(t, "serialize", "evict", "--prefix", "a_", tickets[0].Token, "--address", c.Admin)
 	yes.Stdin = strings.NewReader("y\n")
@@ -194,7 +194,7 @@ func TestEvict(t *testing.T) {
 	}
 	c.wantServed(waiters[2])
 	(<-holder).Want(t, http.StatusGatewayTimeout)
-	c.WantOrder("holder", "2")
+	c.wantOrder("holder", "2")
 	c.awaitQueue("a_", 0, 0)
 	c.awaitTickets(0)
 }

@@ -13,9 +13,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
@@ -229,6 +231,38 @@ func fileNames(t testing.TB, dir string) (names []string) {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// awaitHit waits until the request with a name has entered the upstream.
+func (c *caddy) awaitHit(name string) (hit *testcaddy.Hit) {
+	c.t.Helper()
+	wait.Until(c.t, name+" has entered", func() bool {
+		hit = c.Hit(name)
+		return hit != nil
+	})
+	return hit
+}
+
+// wantOrder fails the test unless the upstream saw exactly these requests, in this order.
+func (c *caddy) wantOrder(names ...string) {
+	c.t.Helper()
+	if got := c.Order(); !slices.Equal(got, names) {
+		c.t.Errorf("the upstream saw %v, want %v", got, names)
+	}
+}
+
+// wantAlone fails the test if two requests were in the upstream at the same time.
+func (c *caddy) wantAlone() {
+	c.t.Helper()
+	var left time.Time
+	for _, hit := range c.Hits() {
+		if hit.Entered.Before(left) {
+			c.t.Errorf("%s entered beside another one", hit.Name)
+		}
+		if left = hit.Left; left.IsZero() {
+			left = time.Now()
+		}
+	}
 }
 
 // awaitTickets waits until there are n tickets in the lock directory. A ticket is removed

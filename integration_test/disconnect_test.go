@@ -42,14 +42,14 @@ func TestClientHangsUpInside(t *testing.T) {
 			c := start(t, setup{tls: true, site: behindQueue(test.option)})
 			hangUpAfterTenth(t, client, c.url+"/?name=first&"+test.query, func() bool { return c.Hit("first") != nil })
 			c.get("/?name=second").Want(t, http.StatusOK)
-			<-c.AwaitEntry("first").Gone
+			<-c.awaitHit("first").Gone
 			first := c.Hit("first")
 			finished := !first.Cancelled && first.Left.Sub(first.Entered) >= time.Second
 			if finished == (test.query == "gate") {
 				t.Errorf("%s: the request behind was cancelled: %t, after %v", test.option, first.Cancelled, first.Left.Sub(first.Entered))
 			}
-			c.WantOrder("first", "second")
-			c.WantAlone()
+			c.wantOrder("first", "second")
+			c.wantAlone()
 			c.awaitTickets(0)
 		})
 	}
@@ -114,7 +114,7 @@ func TestClientHangsUpWaiting(t *testing.T) {
 			}
 			c.release(holder)
 			c.get("/?name=last").Want(t, http.StatusOK)
-			c.WantOrder("holder", "last")
+			c.wantOrder("holder", "last")
 			c.awaitTickets(0)
 		})
 	}
@@ -242,7 +242,7 @@ func TestTimeoutsHoldAfterWaiting(t *testing.T) {
 			}
 			// Its turn lasts until the upstream has answered all the same.
 			c.get("/?name=next").Want(t, http.StatusOK)
-			c.WantAlone()
+			c.wantAlone()
 		})
 	}
 }

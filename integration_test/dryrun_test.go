@@ -29,11 +29,11 @@ func TestDryRun(t *testing.T) {
 	one := start(t, setup{global: "metrics", site: "serialize_status /queues\n" + dry("queue_length 1\ntimeout 1s\nhold_timeout 1ms\nhold_at_least 1h")})
 	other := one.another()
 	answers := []<-chan testcaddy.Answer{one.getting("/save?name=first&gate")}
-	one.AwaitEntry("first")
+	one.awaitHit("first")
 	answers = append(answers, other.getting("/save?name=second&gate"))
-	one.AwaitEntry("second")
+	one.awaitHit("second")
 	answers = append(answers, one.getting("/look?name=third&gate"))
-	one.AwaitEntry("third")
+	one.awaitHit("third")
 	if files := lockFiles(t, one.dir); len(files) != 3 {
 		t.Errorf("%d tickets for 3 requests: %q", len(files), files)
 	}
@@ -72,7 +72,7 @@ func TestDryRunBesideQueue(t *testing.T) {
 			` + dry("timeout 1h") + `
 		}`})
 	real := c.getting("/real?name=real&gate")
-	c.AwaitEntry("real")
+	c.awaitHit("real")
 	c.get("/?name=beside").Want(t, http.StatusOK)
 	c.Open("real")
 	c.wantServed(real)
@@ -83,7 +83,7 @@ func TestDryRunBesideQueue(t *testing.T) {
 	var answers []<-chan testcaddy.Answer
 	for _, name := range []string{"one", "two", "three"} {
 		answers = append(answers, c.getting("/two?gate&name="+name))
-		c.AwaitEntry(name)
+		c.awaitHit(name)
 	}
 	c.OpenAll()
 	c.wantServed(answers...)
@@ -99,7 +99,7 @@ func TestDryRunWithoutStorage(t *testing.T) {
 	testcaddy.WriteFile(t, c.dir, "")
 	c.get("/?name=first").Want(t, http.StatusOK)
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=second", "body").Want(t, http.StatusOK)
-	c.WantOrder("first", "second")
+	c.wantOrder("first", "second")
 	c.wantMetric(`requests_total{outcome="storage",`+defaultQueue+`}`, "2")
 	e := c.awaitEntryOf("dry run: passed without a ticket; a queue would have refused it")
 	if e["level"] != "error" || !strings.Contains(fmt.Sprint(e["error"]), c.dir) {

@@ -63,7 +63,7 @@ func TestHeldTurnInLists(t *testing.T) {
 	c.wantCommand(0, "its turn has ended, so the next may enter", "evict", "--force", "--prefix", "serializer_", first.Token)
 	c.wantServed(waiter)
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
-	c.WantOrder("first", "second")
+	c.wantOrder("first", "second")
 }
 
 // A held turn outlasts its client, a reload and a pause, but neither its process nor an eviction.
@@ -99,7 +99,7 @@ func TestEndOfHeldTurn(t *testing.T) {
 			c.WantNever("second")
 			end(c)
 			other.wantServed(waiter)
-			c.WantOrder("first", "second")
+			c.wantOrder("first", "second")
 		})
 	}
 }
@@ -117,14 +117,14 @@ func TestHeldTurnInErrorRoute(t *testing.T) {
 	c := start(t, site(held.String()))
 	begun := time.Now()
 	first := c.getting("/?name=first&gate")
-	c.AwaitEntry("first")
+	c.awaitHit("first")
 	second := c.waiter("second", 2)
 	wait.Until(t, "the time has passed", func() bool { return time.Since(begun) > 3*held })
 	c.WantNever("second")
 	c.Open("first")
 	c.wantServed(first, second)
-	c.WantOrder("first", "second")
-	c.WantAlone()
+	c.wantOrder("first", "second")
+	c.wantAlone()
 	c.wantEmpty()
 }
 
@@ -145,7 +145,7 @@ func TestHeldTurnInErrorRouteIsRevoked(t *testing.T) {
 			holder := c.holder(t)
 			test.end(c)
 			(<-holder).Want(t, http.StatusTeapot) // as the request of any error route that fails
-			if <-c.AwaitEntry("holder").Gone; !c.Hit("holder").Cancelled {
+			if <-c.awaitHit("holder").Gone; !c.Hit("holder").Cancelled {
 				t.Error("the request went on")
 			}
 			c.awaitEntryOf("turn revoked")
@@ -169,7 +169,7 @@ func TestHoldTimeout(t *testing.T) {
 			next := c.getting("/?name=next")
 			(<-holder).Want(t, http.StatusGatewayTimeout)
 			c.wantServed(next)
-			<-c.AwaitEntry("holder").Gone
+			<-c.awaitHit("holder").Gone
 			held := c.Hit("holder")
 			if !held.Cancelled || held.Left.Sub(held.Entered) < limit/2 {
 				t.Errorf("cancelled %t, after %v", held.Cancelled, held.Left.Sub(held.Entered))
@@ -205,7 +205,7 @@ func TestNextAfterHoldTimeout(t *testing.T) {
 		c := start(t, setup{site: outer + site})
 		(<-c.holder(t)).Want(t, http.StatusGatewayTimeout)
 		c.get("/?name=next").Want(t, http.StatusOK)
-		c.WantOrder("holder", "next")
+		c.wantOrder("holder", "next")
 		c.awaitTickets(0)
 	}
 }

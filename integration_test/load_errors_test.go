@@ -170,6 +170,6 @@ func TestRootBesideService(t *testing.T) {
 	s.user = service
 	c := start(t, s)
 	c.get("/?name=service").Want(t, http.StatusOK)
-	upstream.WantOrder("holder", "service")
+	c.wantOrder("holder", "service")
 	c.awaitTickets(0)
 }

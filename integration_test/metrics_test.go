@@ -82,7 +82,7 @@ func TestMetrics(t *testing.T) {
 	c.wantMetric(fmt.Sprintf("wait_seconds_count{%s}", queue), "8")
 
 	last := c.getting("/?name=last&gate")
-	c.AwaitEntry("last")
+	c.awaitHit("last")
 	c.get("/").Want(t, http.StatusServiceUnavailable)
 	c.wantMetric(requests("timeout"), "1")
 	c.Open("last")
@@ -105,8 +105,8 @@ func TestMetricsOfStuckHolder(t *testing.T) {
 	const queue = `{queue="serializer_"}`
 	c := startQueue(t, "concurrency 2")
 	answers := []<-chan testcaddy.Answer{c.getting("/?name=0&gate"), c.getting("/?name=1&gate")}
-	c.AwaitEntry("0")
-	c.AwaitEntry("1")
+	c.awaitHit("0")
+	c.awaitHit("1")
 	answers = append(answers, c.waiter("2", 3))
 	age := func(who string) float64 {
 		value, err := strconv.ParseFloat(c.metric("caddy_serialize_oldest_"+who+"_seconds"+queue), 64)

@@ -77,11 +77,11 @@ func TestPause(t *testing.T) {
 			s.site = pausedSite(engine, fmt.Sprint("a_\nqueue_length ", 100+i))
 			check(t, c.reload(s)) // which takes longer than an entry
 		}
-		c.WantOrder("holder")
+		c.wantOrder("holder")
 
 		c.resume("a_")
 		c.wantServed(answers...)
-		c.WantOrder("holder", "0", "1", "2", "3")
+		c.wantOrder("holder", "0", "1", "2", "3")
 		c.wantMetric(`paused{queue="a_"}`, "0")
 		if q := c.queue("a_"); q.PausedUntil != nil {
 			t.Errorf("paused until %v after resume", q.PausedUntil)
@@ -201,10 +201,10 @@ func TestPauseOfOthersPrefix(t *testing.T) {
 	owner := start(t, setup{site: "handle /user {\n" + behindQueue("prefix 50%_{query.user}_") + "\n}\nhandle {\n" + behindQueue("prefix all_") + "\n}"})
 	other := owner.another()
 	holder := owner.getting("/user?name=holder&gate&user=ann")
-	owner.AwaitEntry("holder")
+	owner.awaitHit("holder")
 	waiter := owner.getting("/user?name=waiter&user=ann")
 	unrelated := owner.getting("/all?name=unrelated&gate")
-	owner.AwaitEntry("unrelated")
+	owner.awaitHit("unrelated")
 	owner.awaitQueue(ann, 1, 1)
 	other.wantCommand(5, "the pause has ended", "pause", "--prefix", "50%_*", "--for", "300ms", "--wait")
 	waited := inBackground(func() testcaddy.Answer {

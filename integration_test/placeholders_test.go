@@ -33,7 +33,7 @@ func TestPlaceholders(t *testing.T) {
 			header_up X-Reason "none {http.serialize.reason}"
 		}`})
 	answers := []<-chan testcaddy.Answer{c.getting("/?queue=one&name=0&gate")}
-	token, ticket := c.AwaitEntry("0").Header.Get("X-Token"), lockFiles(t, c.dir)[0]
+	token, ticket := c.awaitHit("0").Header.Get("X-Token"), lockFiles(t, c.dir)[0]
 	if !strings.HasPrefix(ticket, "q_one_0000"+token) {
 		t.Errorf("token %s, but the lock file is %s", token, ticket)
 	}

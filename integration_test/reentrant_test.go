@@ -47,7 +47,7 @@ func TestReentrant(t *testing.T) {
 				}
 			}
 			if test.status == 0 {
-				c.WantOrder("me", "me")
+				c.wantOrder("me", "me")
 			}
 			c.awaitTickets(0)
 		})
@@ -68,8 +68,8 @@ func TestErrorRoutesComeAfterTheTurn(t *testing.T) {
 
 	without := start(t, setup{site: "route {\n" + queue + "error 418\n}\nhandle_errors {\nreverse_proxy {$UPSTREAM}\n}"})
 	first, second := without.getting("/?name=first&gate"), without.getting("/?name=second&gate")
-	without.AwaitEntry("first")
-	without.AwaitEntry("second")
+	without.awaitHit("first")
+	without.awaitHit("second")
 	without.awaitTickets(0)
 	without.OpenAll()
 	without.wantServed(first, second)
@@ -134,7 +134,7 @@ func TestLinesAreCaddys(t *testing.T) {
 	for path, queues := range map[string][]string{"/": {"all_"}, "/a": {"a_", "all_"}, "/a/off": nil} {
 		name := fmt.Sprintf("r%d", len(queues))
 		answer := c.getting(path + "?gate&name=" + name)
-		inside := c.AwaitEntry(name).Header.Get("X-Queue")
+		inside := c.awaitHit(name).Header.Get("X-Queue")
 		var found []string
 		for _, file := range lockFiles(t, c.dir) {
 			prefix, _, _ := strings.Cut(file, "0000")

@@ -114,7 +114,7 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 			c.release(holder)
 			c.wantServed(waiting...)
 			c.WantNever("refused")
-			c.WantAlone()
+			c.wantAlone()
 			c.awaitTickets(0)
 		})
 	}
@@ -131,6 +131,6 @@ func TestBrokenBodyIsRefusedAgain(t *testing.T) {
 		t.Errorf("answered %d", got)
 	}
 	c.release(holder)
-	c.WantOrder("holder")
+	c.wantOrder("holder")
 	c.awaitTickets(0)
 }

@@ -63,7 +63,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	wait.Until(t, "requests are served", func() bool { return served.Load() >= last+clients || t.Failed() })
 	stop.Store(true)
 	all.Wait()
-	c.WantAlone()
+	c.wantAlone()
 	c.wantTokensGrow()
 	c.awaitTickets(0)
 	if complaints := c.Log.All(func(e entry) bool { return e["level"] == "error" }); len(complaints) > 0 {
@@ -88,17 +88,17 @@ func TestReloadKeepsPlaces(t *testing.T) {
 			} else if r := <-next; r.Text != "new" {
 				t.Errorf("the new configuration answers %v", r)
 			}
-			c.WantOrder("holder")
+			c.wantOrder("holder")
 			c.release(holder)
 			c.wantServed(waiter)
 			if site == serialized {
 				c.wantServed(next)
-				c.WantOrder("holder", "waiter", "next")
+				c.wantOrder("holder", "waiter", "next")
 			} else {
 				wait.Until(t, "the owner file is gone", func() bool { return len(fileNames(t, c.dir)) <= 1 })
 				c.wantOnlyGuard()
 			}
-			c.WantAlone()
+			c.wantAlone()
 			c.awaitTickets(0)
 		})
 	}
@@ -176,8 +176,8 @@ func TestStopServesWaiting(t *testing.T) {
 	if c.Err != nil {
 		t.Errorf("ended with %v", c.Err)
 	}
-	c.WantOrder("holder", "waiter1", "waiter2")
-	c.WantAlone()
+	c.wantOrder("holder", "waiter1", "waiter2")
+	c.wantAlone()
 	c.wantOnlyGuard()
 }
 
@@ -195,7 +195,7 @@ func TestStopRefusesWaiting(t *testing.T) {
 			t.Errorf("answered %v", r)
 		}
 	}
-	c.WantOrder("holder")
+	c.wantOrder("holder")
 	c.wantOnlyGuard()
 }
 
@@ -224,7 +224,7 @@ func TestStopWithEndlessRequest(t *testing.T) {
 	}
 	next := c.another()
 	next.get("/?name=next").Want(t, http.StatusOK)
-	c.WantOrder("next")
+	c.wantOrder("next")
 	next.Signal(syscall.SIGTERM)
 	next.AwaitEnd()
 	next.wantOnlyGuard()

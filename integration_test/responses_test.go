@@ -212,7 +212,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		t.Errorf("the first upstream had %d requests", hits)
 	}
 	c.awaitTickets(0)
-	c.WantAlone()
+	c.wantAlone()
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=after", body).Want(t, http.StatusOK)
 }
 

@@ -22,7 +22,7 @@ const slottedProxy = "reverse_proxy {$UPSTREAM} {\nheader_up X-Slot {http.serial
 // slotOf waits until a request is inside, and returns its slot.
 func (c *caddy) slotOf(name string) string {
 	c.t.Helper()
-	c.AwaitEntry(name)
+	c.awaitHit(name)
 	return c.Hit(name).Header.Get("X-Slot")
 }
 
@@ -74,7 +74,7 @@ func TestReloadTakesSlotsAway(t *testing.T) {
 	first := c.getting("/?name=first&gate")
 	kept := c.slotOf("first")
 	second := c.getting("/?name=second&gate")
-	c.AwaitEntry("second")
+	c.awaitHit("second")
 	old := c.getting("/?name=old&gate")
 	c.awaitQueue("gpu_", 2, 1)
 	check(t, c.reload(setup{site: slottedSite(kept, "timeout 10m")}))

@@ -167,11 +167,11 @@ func TestClientDoesNotRead(t *testing.T) {
 	eachStalled(t, func(t *testing.T, client stalledClient, option string, revoke func(c *caddy)) {
 		c := start(t, setup{tls: true, servers: writeIdle, site: behindQueue(option)})
 		client.send(t, c, "GET", "/?name=stalled&gate&stream")
-		c.AwaitEntry("stalled")
+		c.awaitHit("stalled")
 		next := c.getting("/?name=next")
 		time.Sleep(500 * time.Millisecond) // so that the response is stuck
 		revoke(c)
-		c.AwaitEntry("next")
+		c.awaitHit("next")
 		c.wantServed(next)
 		c.awaitEntryOf("turn revoked")
 		c.awaitTickets(0)
@@ -239,7 +239,7 @@ func TestClientDoesNotSend(t *testing.T) {
 		c.awaitTickets(1)
 		next := c.getting("/?name=next")
 		revoke(c)
-		c.AwaitEntry("next")
+		c.awaitHit("next")
 		c.wantServed(next)
 		c.WantNever("stalled")
 		c.awaitTickets(0)
@@ -314,7 +314,7 @@ func TestOtherStreamsGoOn(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{tls: true, site: "serialize /queue* {\npath {$DIR}\nhold_timeout 2s\n}\nreverse_proxy {$UPSTREAM}"})
 	framer := stallHTTP2(t, c, 1<<14, "GET", "/queue?name=stalled&gate&stream")
-	c.AwaitEntry("stalled")
+	c.awaitHit("stalled")
 	beginStream(t, framer, 3, "GET", "/free?name=free&work=3s")
 	reset, status := false, ""
 	for status == "" {
@@ -363,11 +363,11 @@ func TestClientHalfClosesCancel(t *testing.T) {
 	c := startQueue(t, "on_disconnect cancel")
 	conn := c.dial("GET /?name=stalled&gate&stream HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	check(t, conn.SetReadBuffer(4<<10))
-	c.AwaitEntry("stalled")
+	c.awaitHit("stalled")
 	next := c.getting("/?name=next")
 	time.Sleep(500 * time.Millisecond) // so that the response is stuck
 	check(t, conn.CloseWrite())
-	c.AwaitEntry("next")
+	c.awaitHit("next")
 	c.wantServed(next)
 	c.awaitTickets(0)
 }

@@ -184,7 +184,7 @@ func TestStatusEvictsInBrowser(t *testing.T) {
 	t.Parallel()
 	c := start(t, setup{site: manyQueues("", "checkout_")})
 	one := c.getting("/0/one?gate")
-	c.AwaitEntry("0/one")
+	c.awaitHit("0/one")
 	two := c.getting("/0/two")
 	c.awaitQueue("checkout_", 1, 1)
 	b := openPage(t)

@@ -135,7 +135,7 @@ func TestNestedInReplacedDirectory(t *testing.T) {
 			s := setup{site: "route {\n" + outer + "\nforward_auth {$UPSTREAM} {\nuri /between?gate\n}\nserialize inner_ {\npath {$DIR}\ntimeout 0\n}\nreverse_proxy {$UPSTREAM}\n}"}
 			c := start(t, s)
 			inside := c.getting("/?name=inside")
-			c.AwaitEntry("between")
+			c.awaitHit("between")
 			check(t, os.Rename(c.dir, c.dir+".old"))
 			t.Cleanup(func() { check(t, os.RemoveAll(c.dir+".old")) })
 			newcomer := c.getting("/?name=newcomer")

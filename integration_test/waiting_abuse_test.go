@@ -27,7 +27,7 @@ func TestWaitingCookiesEnd(t *testing.T) {
 	}
 	sees := func(name string) {
 		t.Helper()
-		if got := c.AwaitEntry(name).Header["Cookie"]; len(got) != 1 || got[0] != others {
+		if got := c.awaitHit(name).Header["Cookie"]; len(got) != 1 || got[0] != others {
 			t.Errorf("%s: the upstream sees the cookies %q; expected %s", name, got, others)
 		}
 	}
@@ -72,7 +72,7 @@ func TestWaitingCookieOfTheNextPlaceStays(t *testing.T) {
 		two.cookies[name] = value
 	}
 	one := b.going("one?gate")
-	c.AwaitEntry("one")
+	c.awaitHit("one")
 	two.waits("two")
 	c.Open("one")
 	for _, cookie := range (<-one).Cookies() {

@@ -44,7 +44,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	b.until("performance.getEntriesByType('resource').filter(e => e.initiatorType === 'fetch').length > 1")
 	b.run("window.same = true", nil)
 	leave()
-	c.AwaitEntry("two")
+	c.awaitHit("two")
 	b.until(placeIs("You are next."))
 	b.until("document.title === '(1) Waiting in the queue' && document.querySelector('[role=status][aria-live=polite]') !== null")
 	// Refresh, which is for browsers without JavaScript, would load the page again. And this
@@ -58,7 +58,7 @@ func TestWaitingInBrowser(t *testing.T) {
 	c.wantServed(two)
 	b.until(served("mine") + " && location.search === '?a=b' && location.hash === '#c'")
 	c.wantServed(behind)
-	c.WantOrder("first", "two", "mine", "behind")
+	c.wantOrder("first", "two", "mine", "behind")
 	c.awaitTickets(0)
 }
 
@@ -87,7 +87,7 @@ func TestWaitingInTwoTabs(t *testing.T) {
 	first := c.Order()[1]
 	other := map[string]*browser{"1": two, "2": one}[first]
 	other.until(placeIs("You are number 2 in the queue."))
-	c.WantOrder("first", first)
+	c.wantOrder("first", first)
 	c.Open("1")
 	c.Open("2")
 	private.until(served("private"))

@@ -77,7 +77,7 @@ func TestWaitingTicketOfAnotherRule(t *testing.T) {
 			c := start(t, setup{site: "serialize /loose/* {\n" + queue + loose + "\n}\nserialize /strict/* {\n" + queue + "}\nreverse_proxy {$UPSTREAM}"})
 			for _, name := range inside {
 				testcaddy.Send(t, "POST", c.url+"/"+name+"?gate", "")
-				c.AwaitEntry(name)
+				c.awaitHit(name)
 			}
 			b, strict := newVisitor(c), newVisitor(c)
 			b.waits("loose/mine")

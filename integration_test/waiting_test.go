@@ -123,7 +123,7 @@ func busySite(t *testing.T, page, options string) (c *caddy, leave func()) {
 func (c *caddy) occupy(name string) (leave func()) {
 	c.t.Helper()
 	answer := testcaddy.Send(c.t, "POST", c.url+"/?gate&name="+name, "")
-	c.AwaitEntry(name)
+	c.awaitHit(name)
 	return func() {
 		c.Open(name)
 		<-answer
@@ -184,7 +184,7 @@ func TestWaitingPageKeepsThePlace(t *testing.T) {
 	b.isServed("two")
 	c.wantServed(three)
 	other.isServed("another/page") // of the same queue
-	c.WantOrder("first", "two", "three", "another/page")
+	c.wantOrder("first", "two", "three", "another/page")
 	c.awaitTickets(0)
 }
 
@@ -290,7 +290,7 @@ func TestWaitingOverTLS(t *testing.T) {
 		if want := `^__Host-orderly_waiting_[0-9a-f]{12}=; Path=/; Max-Age=0; HttpOnly; Secure; SameSite=Lax$`; !regexp.MustCompile(want).MatchString(cookie) {
 			t.Errorf("when it is served, cookie %s; expected %s", cookie, want)
 		}
-		c.WantOrder("holder", "mine")
+		c.wantOrder("holder", "mine")
 	})
 }
 
@@ -320,7 +320,7 @@ func TestWaitingWhilePaused(t *testing.T) {
 	c.resume("a_")
 	b.awaitTurn("mine")
 	b.opens("mine").Want(t, http.StatusOK)
-	c.WantOrder("mine")
+	c.wantOrder("mine")
 }
 
 // Queues whose names come from a placeholder have separate cookies: a browser has a place
@@ -332,7 +332,7 @@ func TestWaitingInKeyedQueues(t *testing.T) {
 	var holders []<-chan testcaddy.Answer
 	for _, shop := range shops {
 		holders = append(holders, c.getting("/?gate&name="+shop+"&shop="+shop))
-		c.AwaitEntry(shop)
+		c.awaitHit(shop)
 		if page := b.waits("mine?shop=" + shop); !strings.Contains(page.Text, "You are next.") || strings.Contains(page.Text, lost) {
 			t.Errorf("the page of %s shows %s", shop, page.Text)
 		}

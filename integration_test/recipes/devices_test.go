@@ -224,7 +224,7 @@ func TestSQLiteMediaWiki(t *testing.T) {
 		t.Skip("MediaWiki is missing; install it with: apt-get install mediawiki")
 	}
 	php := needPHP(t, "sqlite3", "mbstring", "xml", "intl")
-	dir := testcaddy.SharedDir(t)
+	dir, socket := testcaddy.ServePHP(t, nil, phpLine(t))
 	for _, name := range []string{"data", "cache"} {
 		check(t, os.Mkdir(filepath.Join(dir, name), 0o777))
 	}
@@ -246,8 +246,6 @@ if (($_SERVER['REQUEST_METHOD'] ?? '') == 'POST') {
 }
 `, "DIR", dir))
 	check(t, exec.CommandContext(t.Context(), "chmod", "-R", "a+rwX", dir).Run())
-	socket := filepath.Join(testcaddy.TempDir(t), "php")
-	testcaddy.StartPHP(t, socket, phpLine(t))
 	k := cook(t, "SQLite behind a web application", "timeout 20s", "timeout 10m", "reverse_proxy localhost:9000",
 		fmt.Sprintf("root %s\n\tphp_fastcgi unix/%s {\n\t\tenv MW_CONFIG_FILE %s\n\t}", source, socket, settings))
 

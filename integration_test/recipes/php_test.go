@@ -204,7 +204,7 @@ func TestFencingToken(t *testing.T) {
 // fails. Without the pause, requests do.
 func TestDeploy(t *testing.T) {
 	const heading = "Deploy with no failed request"
-	root, socket := testcaddy.SharedDir(t), filepath.Join(testcaddy.TempDir(t), "php")
+	root, socket := testcaddy.TempDir(t), filepath.Join(testcaddy.TempDir(t), "php")
 	testcaddy.WriteFile(t, filepath.Join(root, "index.php"), `<?php usleep(5000); echo "served by ", posix_getppid();`)
 	fpm := testcaddy.StartPHP(t, socket)
 	k := cook(t, heading, "/srv/shop", root, "/run/php/php-fpm.sock", socket)

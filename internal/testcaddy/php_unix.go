@@ -13,21 +13,14 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
-// SharedDir makes a directory for the test that every user may write to.
-func SharedDir(t testing.TB) string {
-	t.Helper()
-	dir := TempDir(t)
-	if err := os.Chmod(dir, 0o777); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
 // ServePHP returns a directory with scripts, which may write there, and the socket of a PHP
 // process manager that runs them, with these lines in its configuration.
 func ServePHP(t testing.TB, scripts map[string]string, pool ...string) (root, socket string) {
 	t.Helper()
-	root, socket = SharedDir(t), filepath.Join(TempDir(t), "php")
+	root, socket = TempDir(t), filepath.Join(TempDir(t), "php")
+	if err := os.Chmod(root, 0o777); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range scripts {
 		file := filepath.Join(root, filepath.FromSlash(name))
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {

@@ -32,8 +32,6 @@ type Upstream struct {
 
 	mu     sync.Mutex
 	hits   []*Hit
-	inside int
-	most   int
 	opened map[string]bool
 }
 
@@ -41,8 +39,6 @@ type Upstream struct {
 // returned it.
 type Hit struct {
 	Name      string
-	Method    string
-	Path      string
 	Header    http.Header
 	Body      string
 	Entered   time.Time
@@ -86,7 +82,6 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	v := u.enter(r)
 	defer u.update(func() {
 		v.Left = time.Now()
-		u.inside--
 		close(v.Gone)
 	})
 	body, err := io.ReadAll(r.Body)
@@ -113,7 +108,7 @@ func (u *Upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (u *Upstream) enter(r *http.Request) *Hit {
 	query, ended := r.URL.Query(), make(chan struct{})
 	v := &Hit{
-		Name: strings.TrimPrefix(r.URL.Path, "/"), Method: r.Method, Path: r.URL.Path, Header: r.Header, Entered: time.Now(),
+		Name: strings.TrimPrefix(r.URL.Path, "/"), Header: r.Header, Entered: time.Now(),
 		Gone: make(chan struct{}), ended: ended, end: sync.OnceFunc(func() { close(ended) }),
 	}
 	if query.Has("name") {
@@ -124,8 +119,6 @@ func (u *Upstream) enter(r *http.Request) *Hit {
 			v.end()
 		}
 		u.hits = append(u.hits, v)
-		u.inside++
-		u.most = max(u.most, u.inside)
 	})
 	return v
 }
@@ -240,42 +233,12 @@ func (u *Upstream) Nobody() {
 	}
 }
 
-// AwaitEntry waits until the hit with a name has begun.
-func (u *Upstream) AwaitEntry(name string) (v *Hit) {
-	u.t.Helper()
-	wait.Eventually(u.t, name+" has entered", func() error {
-		if v = u.Hit(name); v == nil {
-			return fmt.Errorf("there were %v", u.Order())
-		}
-		return nil
-	})
-	return v
-}
-
-// WantOrder fails the test unless exactly these hits began, in this order.
-func (u *Upstream) WantOrder(names ...string) {
-	u.t.Helper()
-	if got := u.Order(); !slices.Equal(got, names) {
-		u.t.Errorf("the upstream saw %v, want %v", got, names)
-	}
-}
-
 // WantNever fails the test if the upstream has seen a hit with this name.
 func (u *Upstream) WantNever(name string) {
 	u.t.Helper()
 	if u.Hit(name) != nil {
 		u.t.Errorf("the upstream saw %s", name)
 	}
-}
-
-// WantAlone fails the test if two hits overlapped.
-func (u *Upstream) WantAlone() {
-	u.t.Helper()
-	u.update(func() {
-		if u.most > 1 {
-			u.t.Errorf("%d requests were in the upstream at the same time", u.most)
-		}
-	})
 }
 
 // Span is a time during which a turn was inside, at least: from the first thing that a site has seen of

@@ -60,7 +60,7 @@ func TestLostVisits(t *testing.T, engine, server string) {
 	idle.visits("/two")
 	answers := make(chan Answer, 1)
 	go func() { answers <- works.Does(http.MethodPost, "/work?gate") }()
-	upstream.AwaitEntry("work")
+	wait.Until(t, "work has entered", func() bool { return upstream.Hit("work") != nil })
 	if a := next.Does(http.MethodGet, "/three", "Accept", "text/html"); a.Header.Get("Refresh") == "" {
 		t.Errorf("answer %v; expected the page", a)
 	}
