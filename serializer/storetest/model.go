@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -29,9 +30,13 @@ func pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 // Callers arrive, enter by turns and rules, hang up, are evicted or superseded, find the
 // queue full or do not wait, and leave; queues are paused and resumed. After each step, all engines list
 // what the model says, and all callers have got the answers that it says.
-func engineHistory(c *crowd) {
-	c.Logf("seed %d", c.Seed)
-	h := &history{crowd: c, rand: rand.New(rand.NewPCG(c.Seed, 0)), queues: make(map[string]*modelQueue)}
+func engineHistory(t testing.TB, o Options, stores []serializer.Store) {
+	t.Logf("seed %d", o.Seed)
+	h := &history{TB: t, Options: o, rand: rand.New(rand.NewPCG(o.Seed, 0)), queues: make(map[string]*modelQueue)}
+	for _, store := range stores {
+		h.engines = append(h.engines, serializer.New(store, serializer.Options{}))
+	}
+	t.Cleanup(h.end)
 	for _, text := range queueTexts {
 		h.queues[serializer.QueueName(text)] = new(modelQueue)
 	}
@@ -49,9 +54,12 @@ func engineHistory(c *crowd) {
 // history is what has happened to the engines and to the model. The model has the callers
 // of all processes in one queue, without a store.
 type history struct {
-	*crowd
-	rand   *rand.Rand
-	queues map[string]*modelQueue
+	testing.TB
+	Options
+	rand    *rand.Rand
+	engines []*serializer.Engine
+	callers []*caller
+	queues  map[string]*modelQueue
 }
 
 // modelQueue is the tickets of a queue in order. Those that are inside come first.
@@ -98,7 +106,7 @@ func (h *history) step() (what string) {
 
 func (h *history) arrive() (what string) {
 	text := pick(h.rand, queueTexts...)
-	a := h.arrival(text)
+	a := serializer.Arrival{Queue: serializer.QueueName(text), Timeout: 2 * h.Patience}
 	a.Rule, a.MaxWaiting = pick(h.rand, someRules...), pick(h.rand, 0, 0, 3)
 	// All arrivals of a queue agree: one that is to be refused may have a ticket for a
 	// moment, which must not supersede another one.

@@ -69,7 +69,7 @@ var cases = []testCase{
 	{"pause", false, followed(storePause)},
 	{"eviction", true, followed(storeEvict)},
 	{"closing", false, followed(storeClose)},
-	{"history of engines", false, onEngines(engineHistory)},
+	{"history of engines", false, engineHistory},
 }
 
 // run opens stores and tests them.
