@@ -9,15 +9,11 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
@@ -32,7 +28,8 @@ var (
 type Cluster struct {
 	Options string                     // global options, such as the storage
 	Line    string                     // the directive once
-	Break   func(length time.Duration) // lets the storage fail for a while; nil breaks files
+	Data    string                     // the data directory of all
+	Break   func(length time.Duration) // lets the storage fail for a while
 }
 
 // oracle is an upstream of the cluster that knows what has happened, and what clients got. Its effects are
@@ -40,7 +37,6 @@ type Cluster struct {
 type oracle struct {
 	*testing.T
 	Cluster
-	shared string // the Caddys' data directory
 	addrs  [3]string
 	caddys [3]*testcaddy.Server
 	faults map[string]int
@@ -56,11 +52,8 @@ type oracle struct {
 // now and then, none lets a key act twice. Every repetition gets the first answer byte by byte,
 // or a refusal with its reason.
 func (c Cluster) Test(t *testing.T) {
-	o := &oracle{T: t, Cluster: c, shared: testcaddy.TempDir(t), faults: make(map[string]int),
+	o := &oracle{T: t, Cluster: c, faults: make(map[string]int),
 		effects: make(map[string][]string), refused: make(map[string]int), got: make(map[string]int)}
-	if o.Break == nil {
-		o.Break = o.breakFiles
-	}
 	upstream := testcaddy.Serve(t, o)
 	o.Line += "\nreverse_proxy " + upstream
 	for i := range o.caddys {
@@ -106,7 +99,7 @@ func (o *oracle) site(step int) string {
 }
 
 func (o *oracle) start(i int) {
-	o.caddys[i] = testcaddy.Launch(o, testcaddy.Settings{Caddyfile: o.site(0), Env: []string{"ADDR=" + o.addrs[i], "XDG_DATA_HOME=" + o.shared}})
+	o.caddys[i] = testcaddy.Launch(o, testcaddy.Settings{Caddyfile: o.site(0), Env: []string{"ADDR=" + o.addrs[i], "XDG_DATA_HOME=" + o.Data}})
 	o.caddys[i].AwaitLoaded()
 }
 
@@ -130,22 +123,6 @@ func (o *oracle) fault(i int) {
 	case "storage":
 		o.Break(rand.N(50 * time.Millisecond))
 	}
-}
-
-// breakFiles puts a file in the place of the folder of all records for a while, in one step.
-func (o *oracle) breakFiles(length time.Duration) {
-	folder := filepath.Join(o.shared, "caddy", "orderly")
-	exchange := func() error {
-		return unix.Renameat2(unix.AT_FDCWD, folder, unix.AT_FDCWD, folder+".away", unix.RENAME_EXCHANGE)
-	}
-	if err := os.WriteFile(folder+".away", nil, 0o600); err != nil || exchange() != nil {
-		return // there is none yet
-	}
-	time.Sleep(length)
-	if err := exchange(); err != nil {
-		o.Error(err)
-	}
-	_ = os.Remove(folder + ".away")
 }
 
 func (o *oracle) locked(do func()) {

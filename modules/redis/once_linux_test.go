@@ -70,6 +70,7 @@ func TestOnce(t *testing.T) {
 	defer client.Close()
 	testonce.Cluster{
 		Options: "storage stand_in " + redis,
+		Data:    t.TempDir(),
 		Line:    "once {\nscope none\ntimeout 5s\nmax_response 15000\nengine redis {\naddress " + redis + "\nttl 3s\n}\n}",
 		Break:   func(length time.Duration) { client.Do(t.Context(), "CLIENT", "PAUSE", length.Milliseconds()+1, "ALL") },
 	}.Test(t)
