@@ -304,11 +304,16 @@ func (c *caddy) awaitEntry(what string, wanted func(entry) bool) entry {
 	return found[0]
 }
 
+// entries returns the lines with a message.
+func (c *caddy) entries(message string) []entry {
+	return c.Log.All(func(e entry) bool { return e["msg"] == message })
+}
+
 // awaitEntries waits for a number of lines with a message.
 func (c *caddy) awaitEntries(message string, n int) (found []entry) {
 	c.t.Helper()
 	wait.Until(c.t, "the log has all lines "+message, func() bool {
-		found = c.Log.Entries(message)
+		found = c.entries(message)
 		return len(found) == n
 	})
 	return found

@@ -59,7 +59,7 @@ func (c *caddy) wantLogged(t *testing.T) {
 		}
 	}
 	var refused []entry
-	for _, line := range c.Log.Entries("event") {
+	for _, line := range c.entries("event") {
 		if line["name"] == "serialize_refused" {
 			refused = append(refused, line)
 		}
@@ -83,7 +83,7 @@ func (c *caddy) wantLogged(t *testing.T) {
 
 // loggedRefusals is how many refusals the log has.
 func (c *caddy) loggedRefusals() (n float64) {
-	for _, line := range c.Log.Entries("refused") {
+	for _, line := range c.entries("refused") {
 		n += line["count"].(float64)
 	}
 	return n
@@ -100,7 +100,7 @@ func TestLogOfRefusals(t *testing.T) {
 	for range refusals {
 		c.get("/").Want(t, http.StatusServiceUnavailable)
 	}
-	refused := c.Log.Entries("refused")
+	refused := c.entries("refused")
 	if most := 1 + int(time.Since(begin)/time.Second); len(refused) == 0 || len(refused) > most {
 		t.Fatalf("%d refusals made %d lines; expected some, but at most %d", refusals, len(refused), most)
 	}

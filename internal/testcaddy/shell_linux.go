@@ -5,7 +5,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 )
 
@@ -16,9 +15,7 @@ func Shell(t testing.TB, script string, files map[string]string) string {
 	t.Helper()
 	NeedRoot(t, "make a network")
 	Need(t, "ip", "apt-get install iproute2")
-	if strings.Contains(script, "curl") {
-		Need(t, "curl", "apt-get install curl")
-	}
+	Need(t, "curl", "apt-get install curl")
 	cmd := Command(t)
 	for name, text := range files {
 		WriteFile(t, filepath.Join(cmd.Dir, name), text)

@@ -174,8 +174,3 @@ func (l *Log) All(wanted func(Entry) bool) (found []Entry) {
 	}
 	return found
 }
-
-// Entries returns the entries with a message.
-func (l *Log) Entries(message string) []Entry {
-	return l.All(func(e Entry) bool { return e["msg"] == message })
-}
