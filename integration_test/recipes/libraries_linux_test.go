@@ -97,7 +97,7 @@ func TestLibraryFencingToken(t *testing.T) {
 	p := programUnder(t, "Many machines, with a fencing token")
 	address := testprocess.FreeAddr(t)
 	server := testcaddy.Need(t, "redis-server", "redis-server")
-	testprocess.Start(t, exec.Command(server, "--bind", "127.0.0.1", "--port", address[strings.LastIndex(address, ":")+1:], "--save", "", "--dir", p.dir))
+	testprocess.Start(t, exec.Command(server, "--bind", "127.0.0.1", "--port", address[strings.LastIndex(address, ":")+1:], "--save", "", "--dir", p.dir)).AwaitText("Ready to accept connections")
 	token := regexp.MustCompile(`entry_3,_written_with_token_\d+$`)
 	first, second := p.run("REDIS="+address), p.run("REDIS="+address)
 	if len(first) != 3 || !token.MatchString(first[2]) || len(second) != 3 || second[2] <= first[2] {
