@@ -53,8 +53,6 @@ const (
 	lost           = "lost"
 )
 
-var kinds = []string{overlap, inversion, intrusion, evictedUnasked, inVain, lost}
-
 const examplesKept = 10
 
 func newOracle() *oracle {
@@ -215,15 +213,11 @@ func (h *harness) String() string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{name}, args...)...)
 	}
-	line("seed", "%d", h.Seed)
-	line("store", "%s", h.Store)
 	line("processes", "%d with %d goroutines each", h.procs, h.Goroutines)
 	line("faults", "%v", h.thrown)
 	line("time", "%v", h.took.Round(time.Millisecond))
 	line("hand-overs", "%d, %.0f/s, %d with a slot", h.entries, float64(h.entries)/h.took.Seconds(), h.slotted)
-	for _, kind := range kinds {
-		line("found", "%s: %d", kind, h.found[kind])
-	}
+	line("found", "%v", h.found)
 	for i, reason := range serializer.Reasons() {
 		line("refused", "%s: %d", reason, h.refused[reasons+i])
 	}

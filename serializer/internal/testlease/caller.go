@@ -331,21 +331,17 @@ func Crowd(t *testing.T, open func() *serializer.Engine, tickets func() int, n i
 			}
 		})
 	}
-	holder, start := Enter(t, engines[0]), time.Now()
+	holder := Enter(t, engines[0])
 	turns.Add(2 * n)
 	for i := range n {
 		again(engines[i%2], 2)
 	}
 	wait.Until(t, "all wait", func() bool { return tickets() == n+1 })
-	joined := time.Since(start)
 	late := Join(t, open(), Arrival(Queue, 0))
-	learned := time.Since(start) - joined
 	holder.Turn.Leave()
 	<-late.over
 	late.Wait(t).Leave()
 	turns.Wait()
-	t.Logf("%d have joined in %s; a process that came later had a ticket after %s; all had their turns in another %s",
-		n, joined, learned, time.Since(start)-joined-learned)
 	if !slices.IsSorted(tokens) || len(slices.Compact(slices.Clone(tokens))) != 2*n {
 		t.Errorf("%d turns of %d, in order: %t", len(tokens), 2*n, slices.IsSorted(tokens))
 	}

@@ -106,12 +106,6 @@ func (h Histories) linkFaults() map[string]func() {
 	return map[string]func(){
 		"a process cut off":        func() { part((*testrelay.Relay).Part) },
 		"a process gets no answer": func() { part((*testrelay.Relay).Hold) },
-		"connections broken": func() {
-			for range 5 {
-				each(all, (*testrelay.Relay).Cut)
-				time.Sleep(200 * time.Millisecond)
-			}
-		},
 		"answers lost while callers leave": func() {
 			for range 10 {
 				each(all, func(link *testrelay.Relay) { link.Hold(true) })
