@@ -29,13 +29,11 @@ type caller struct {
 	answer   string // what the caller should have got, as got describes it
 }
 
-// on returns an engine. The numbers wrap around, so that callers may be counted.
-func (h *history) on(i int) *serializer.Engine { return h.engines[i%len(h.engines)] }
-
-// start sends a caller to the i-th engine.
-func (h *history) start(i int, a serializer.Arrival) *caller {
+// start sends a caller to an engine, to each in turn.
+func (h *history) start(a serializer.Arrival) *caller {
 	ctx, cancel := context.WithCancel(context.Background())
-	v := &caller{history: h, engine: h.on(i), hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
+	e := h.engines[len(h.callers)%len(h.engines)]
+	v := &caller{history: h, engine: e, hangUp: cancel, revoked: make(chan error, 16), done: make(chan struct{})}
 	a.Revoke = func(cause error) { v.revoked <- cause }
 	h.callers = append(h.callers, v)
 	a.Client = clientOf(len(h.callers))

@@ -113,7 +113,7 @@ func (h *history) arrive() (what string) {
 	a.DropOldest = text != queueTexts[1]
 	a.NoWait = !a.DropOldest && a.MaxWaiting == 0 && h.rand.IntN(2) == 0
 	q := h.queues[a.Queue]
-	e := h.start(len(h.callers), a)
+	e := h.start(a)
 	e.position, e.answer = len(q.tickets), "waits"
 	if a.MaxWaiting > 0 && len(q.waiting()) >= a.MaxWaiting && !a.DropOldest {
 		e.answer = string(serializer.ReasonFull)
@@ -163,7 +163,7 @@ func (h *history) leave(e *caller) (what string) {
 
 func (h *history) evict(e *caller) (what string) {
 	h.Helper()
-	if err := h.on(h.rand.IntN(2)).Evict(context.Background(), e.arrival.Queue, e.token()); err != nil {
+	if err := pick(h.rand, h.engines...).Evict(context.Background(), e.arrival.Queue, e.token()); err != nil {
 		h.Fatalf("evicting %v: %v", e, err)
 	}
 	if e.inside {
@@ -181,7 +181,7 @@ func (h *history) setPaused(name string, paused bool) (what string) {
 	if paused {
 		do = func(e *serializer.Engine) error { return e.Pause(context.Background(), name, time.Time{}) }
 	}
-	if err := do(h.on(h.rand.IntN(2))); err != nil {
+	if err := do(pick(h.rand, h.engines...)); err != nil {
 		h.Fatalf("pausing or resuming %q: %v", name, err)
 	}
 	q.paused = paused
