@@ -175,12 +175,6 @@ func (s *Session) markLocked(t *serializer.Ticket) {
 	}
 }
 
-func (s *Session) knows(t *serializer.Ticket) bool {
-	s.store.Mu.Lock()
-	defer s.store.Mu.Unlock()
-	return s.Tickets[t.Key] != nil
-}
-
 // OutLocked reports that a ticket is out, if it is known. A local ticket was taken out by another
 // process.
 func (s *Session) OutLocked(key string) {

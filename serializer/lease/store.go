@@ -150,7 +150,10 @@ const (
 func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 	known := false
 	err := st.do(ctx, "asking the owner by", func(s *Session) (err error) {
-		if known = s.knows(t); known {
+		st.Mu.Lock()
+		known = s.Tickets[t.Key] != nil
+		st.Mu.Unlock()
+		if known {
 			err = s.protocol.Evict(ctx, t)
 		}
 		for err == nil && atomic.LoadUint64(&t.Ref)&IsAsked != 0 {
@@ -168,17 +171,16 @@ func (st *Store) Evict(ctx context.Context, t *serializer.Ticket) error {
 // SetInside implements [serializer.Store]. That is for lists only. It must not wait for Mu: reports
 // to the engine are made with it, and wait for the engine's lock.
 func (st *Store) SetInside(t *serializer.Ticket, paused bool) {
-	if paused {
-		go st.mark(t)
+	if !paused {
+		return
 	}
-}
-
-func (st *Store) mark(t *serializer.Ticket) {
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
-	if s := st.sessions[t.Ref]; s != nil {
-		s.markLocked(t)
-	}
+	go func() {
+		st.Mu.Lock()
+		defer st.Mu.Unlock()
+		if s := st.sessions[t.Ref]; s != nil {
+			s.markLocked(t)
+		}
+	}()
 }
 
 // Inside implements [serializer.Store].
@@ -289,20 +291,15 @@ func (st *Store) run() {
 			s.protocol.Keep()
 			continue
 		}
-		if st.fail(err) && st.Ctx.Err() == nil {
+		st.Mu.Lock()
+		isNew := st.failure == nil || st.failure.Error() != err.Error()
+		st.setCurrentLocked(nil, err)
+		st.Mu.Unlock()
+		if isNew && st.Ctx.Err() == nil {
 			st.Log.Warn(st.Name+" cannot be used; requests are refused until it can", "servers", st.Where, "path", st.Path(), "error", err)
 		}
 		Sleep(st.Ctx, 4*RetryPause)
 	}
-}
-
-// fail notes why there is no session. It reports whether that is another reason than before.
-func (st *Store) fail(err error) (isNew bool) {
-	st.Mu.Lock()
-	defer st.Mu.Unlock()
-	isNew = st.failure == nil || st.failure.Error() != err.Error()
-	st.setCurrentLocked(nil, err)
-	return isNew
 }
 
 // begin begins a session, and makes it the one that tickets are taken in.

@@ -34,14 +34,11 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// DefaultNamespace is that of [Options].
-const DefaultNamespace = "orderly"
-
 // Open makes a store. It does not wait for the database. Arrivals wait while a lease is
 // being requested. If that fails, they are refused with [serializer.ReasonStorage] until
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
-	o.TTL, o.Namespace = cmp.Or(o.TTL, lease.DefaultTTL), cmp.Or(o.Namespace, DefaultNamespace)
+	o.TTL, o.Namespace = cmp.Or(o.TTL, lease.DefaultTTL), cmp.Or(o.Namespace, "orderly")
 	server, err := parseURL(o.URL)
 	if !utf8.ValidString(o.Namespace) || strings.Contains(o.Namespace, "\x00") {
 		err = fmt.Errorf("namespace %q; expected UTF-8 without zero bytes", o.Namespace)

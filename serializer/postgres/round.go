@@ -84,7 +84,11 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 	if len(w.Leaving) > 0 {
 		tx.Queue(s.statements["take out"], s.namespace, w.Leaving)
 	}
-	if numbers := w.inside(); len(numbers) > 0 {
+	if len(w.Inside) > 0 {
+		var numbers []uint64
+		for _, t := range w.Inside {
+			numbers = append(numbers, t.Number)
+		}
 		tx.Queue(s.statements["mark inside"], s.namespace, numbers)
 	}
 	for _, c := range w.changes {

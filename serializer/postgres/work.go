@@ -37,14 +37,6 @@ func (w *work) writes() bool {
 	return w.due || len(w.Leaving)+len(w.Inside) > 0 || slices.ContainsFunc(w.changes, func(c *change) bool { return c.statement != "" })
 }
 
-// inside are the numbers of tickets to be marked.
-func (w *work) inside() (numbers []uint64) {
-	for _, t := range w.Inside {
-		numbers = append(numbers, t.Number)
-	}
-	return numbers
-}
-
 // message is what other processes get: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
 func (w *work) message() (text string, tells bool) {

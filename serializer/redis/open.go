@@ -45,16 +45,13 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// DefaultNamespace is that of [Options].
-const DefaultNamespace = "orderly"
-
 // Open makes a store. It does not wait for the servers; see [Store.Suitable]. Arrivals wait
 // while a session is being begun. If that fails, they are refused with
 // [serializer.ReasonStorage] until the store, which keeps trying, has one. The error is for
 // invalid options.
 func Open(o Options) (*Store, error) {
 	o.TTL, o.Log = cmp.Or(o.TTL, lease.DefaultTTL), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
+	o.Namespace = cmp.Or(o.Namespace, "orderly")
 	if err := cmp.Or(o.check(), lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}

@@ -61,19 +61,17 @@ func (l *Loading) Open(module Module, path string, log *slog.Logger) (*Ref, erro
 func (l *Loading) QueuesOf(e *Shared) []serializer.QueueState {
 	l.asked.Do(func() {
 		l.queues = make(map[*Shared][]serializer.QueueState)
-		for i, states := range AskAll(l.before, (*Shared).queuesOrKnown) {
+		ask := func(e *Shared) []serializer.QueueState {
+			if states, err := e.Queues(context.Background()); err == nil {
+				return states
+			}
+			return e.Known(func(string) bool { return true })
+		}
+		for i, states := range AskAll(l.before, ask) {
 			l.queues[l.before[i]] = states
 		}
 	})
 	return l.queues[e]
-}
-
-func (e *Shared) queuesOrKnown() []serializer.QueueState {
-	states, err := e.Queues(context.Background())
-	if err != nil {
-		return e.Known(func(string) bool { return true })
-	}
-	return states
 }
 
 // servedStore is a store that can ask its servers whether they may ever keep queues, as they
