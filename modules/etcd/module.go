@@ -144,9 +144,8 @@ func normalized(endpoint string) (string, error) {
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
-	o := e.options
-	o.Log = log
-	return etcd.Open(o)
+	e.options.Log = log
+	return etcd.Open(e.options)
 }
 
 // Interface guards

@@ -22,7 +22,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/enginesettings"
 	"github.com/orderly-http/caddy-orderly/modules/serialize"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lease"
 	"github.com/orderly-http/caddy-orderly/serializer/postgres"
 )
 
@@ -45,14 +44,7 @@ type Engine struct {
 	// separated by commas, the one that can be written to is used. Required.
 	URL string `json:"url,omitempty"`
 
-	// Handlers with different namespaces have different queues, in the same tables.
-	// Default: `orderly`.
-	Namespace string `json:"namespace,omitempty"`
-
-	// How long the others wait for a Caddy that died or is cut off, as a duration of
-	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
-	TTL caddy.Duration `json:"ttl,omitempty"`
-
+	enginesettings.Lease
 	enginesettings.Place `json:"-"`
 
 	options postgres.Options
@@ -66,11 +58,9 @@ func (Engine) CaddyModule() caddy.ModuleInfo {
 	}
 }
 
-var settings = directive.Settings[*Engine]{
+var settings = enginesettings.WithLease(func(e *Engine) *enginesettings.Lease { return &e.Lease }, directive.Settings[*Engine]{
 	directive.OptionalText("url", "a URL such as postgres://orderly:secret@10.0.0.1/shop", func(e *Engine) *string { return &e.URL }),
-	directive.OptionalText("namespace", enginesettings.WantNamespace, func(e *Engine) *string { return &e.Namespace }),
-	enginesettings.TTLSetting(func(e *Engine) *caddy.Duration { return &e.TTL }),
-}
+})
 
 // UnmarshalCaddyfile sets up the engine from Caddyfile tokens. Syntax:
 //
@@ -88,11 +78,12 @@ func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 
 // Provision replaces placeholders, applies defaults, and checks the settings.
 func (e *Engine) Provision(caddy.Context) error {
-	o := postgres.Options{URL: e.URL, Namespace: cmp.Or(e.Namespace, postgres.DefaultNamespace), TTL: cmp.Or(time.Duration(e.TTL), lease.DefaultTTL)}
-	err := enginesettings.Expand(enginesettings.Setting{Name: "url", Text: &o.URL}, enginesettings.Setting{Name: "namespace", Text: &o.Namespace})
-	if err = cmp.Or(err, enginesettings.CheckNamespace(o.Namespace), enginesettings.CheckTTL(o.TTL)); err != nil {
+	set := *e
+	err := set.Lease.Expand(enginesettings.Setting{Name: "url", Text: &set.URL})
+	if err = cmp.Or(err, set.Lease.Check()); err != nil {
 		return err
 	}
+	o := postgres.Options{URL: set.URL, Namespace: set.Namespace, TTL: time.Duration(set.TTL)}
 	store, err := postgres.Open(o) // which asks nothing of the server yet
 	if err != nil {
 		return err
@@ -122,9 +113,8 @@ func placeOf(valid string) string {
 
 // Open implements [serialize.EngineModule].
 func (e *Engine) Open(_ string, log *slog.Logger) (serializer.Store, error) {
-	o := e.options
-	o.Log = log
-	return postgres.Open(o)
+	e.options.Log = log
+	return postgres.Open(e.options)
 }
 
 // Interface guards

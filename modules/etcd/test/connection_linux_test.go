@@ -116,7 +116,7 @@ func TestConnectionFaults(t *testing.T) {
 		{"wrong password", caddyetcd.Engine{Endpoints: []string{login.URL}, Common: enginesettings.Common{Username: "orderly", Password: "wrong"}},
 			[]string{"etcd refuses the username or the password", `logging in as "orderly"`}},
 		{"no login", caddyetcd.Engine{Endpoints: []string{login.URL}}, []string{"etcd demands a username and a password"}},
-		{"no rights", caddyetcd.Engine{Endpoints: []string{login.URL}, Common: enginesettings.Common{Username: "orderly", Password: "secret", Namespace: "elsewhere"}},
+		{"no rights", caddyetcd.Engine{Endpoints: []string{login.URL}, Common: enginesettings.Common{Username: "orderly", Password: "secret", Lease: enginesettings.Lease{Namespace: "elsewhere"}}},
 			[]string{"the user has no right to read and write the namespace"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -7,23 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
-
-	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
-	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
 // Common are settings of engines that log in to servers.
 type Common struct {
-	// Begins the names of all keys. Handlers with different namespaces have different
-	// queues. Default: `orderly`.
-	Namespace string `json:"namespace,omitempty"`
-
-	// How long the others wait for a Caddy that died or is cut off, as a duration of
-	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
-	TTL caddy.Duration `json:"ttl,omitempty"`
+	Lease
 
 	// The user name. Default: none.
 	Username string `json:"username,omitempty"`
@@ -38,9 +28,7 @@ type Common struct {
 
 // With adds [Common] to the settings of an engine.
 func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.Settings[T] {
-	return append(settings,
-		directive.OptionalText("namespace", WantNamespace, func(e T) *string { return &of(e).Namespace }),
-		TTLSetting(func(e T) *caddy.Duration { return &of(e).TTL }),
+	return append(WithLease(func(e T) *Lease { return &of(e).Lease }, settings),
 		directive.OptionalText("username", "a name", func(e T) *string { return &of(e).Username }),
 		directive.OptionalText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
 			func(e T) *string { return &of(e).Password }),
@@ -50,14 +38,13 @@ func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.S
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of
 // servers, which is named name. normal writes each server in one form.
 func (c Common) Expanded(name string, servers []string, normal func(string) (string, error)) (Common, []string, error) {
-	c.Namespace, c.TTL = cmp.Or(c.Namespace, "orderly"), cmp.Or(c.TTL, caddy.Duration(lease.DefaultTTL))
 	list := strings.Join(servers, " ")
-	settings := []Setting{{name, &list}, {"namespace", &c.Namespace}, {"username", &c.Username}, {"password", &c.Password}}
+	settings := []Setting{{name, &list}, {"username", &c.Username}, {"password", &c.Password}}
 	if c.TLS != nil {
 		c.TLS = new(*c.TLS)
 		settings = append(settings, c.TLS.settings()...)
 	}
-	err := Expand(settings...)
+	err := c.Lease.Expand(settings...)
 	servers = strings.Fields(list)
 	for i := 0; i < len(servers) && err == nil; i++ {
 		servers[i], err = normal(servers[i])
@@ -67,7 +54,7 @@ func (c Common) Expanded(name string, servers []string, normal func(string) (str
 
 // Check returns an error for invalid settings.
 func (c Common) Check() error {
-	return cmp.Or(c.TLS.Check(), CheckNamespace(c.Namespace), CheckTTL(time.Duration(c.TTL)))
+	return cmp.Or(c.TLS.Check(), c.Lease.Check())
 }
 
 // Place is where an engine keeps its queues. The zero value is none.

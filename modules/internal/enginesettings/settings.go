@@ -3,6 +3,7 @@
 package enginesettings
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,20 +17,36 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
-// WantNamespace says what a namespace must be.
-const WantNamespace = "1 to 200 bytes without spaces"
+// Lease are settings of all engines that keep queues on a server.
+type Lease struct {
+	// Begins the names of all keys, where the server has keys. Handlers with different
+	// namespaces have different queues. Default: `orderly`.
+	Namespace string `json:"namespace,omitempty"`
 
-// CheckNamespace returns an error for an invalid namespace.
-func CheckNamespace(text string) error {
-	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
-	if strings.Trim(text, "/") == "" || len(text) > 200 || strings.ContainsFunc(text, bad) {
-		return fmt.Errorf("namespace %q: expected %s", text, WantNamespace)
-	}
-	return nil
+	// How long the others wait for a Caddy that died or is cut off, as a duration of
+	// whole seconds, `2s` to `1h`. 0 means the default. Default: `10s`.
+	TTL caddy.Duration `json:"ttl,omitempty"`
 }
 
-// CheckTTL returns an error for an invalid time to live.
-func CheckTTL(ttl time.Duration) error {
+const wantNamespace = "1 to 200 bytes without spaces"
+
+// WithLease adds [Lease] to the settings of an engine.
+func WithLease[T any](of func(T) *Lease, settings directive.Settings[T]) directive.Settings[T] {
+	return append(settings,
+		directive.OptionalText("namespace", wantNamespace, func(e T) *string { return &of(e).Namespace }),
+		directive.Setting[T]{Name: "ttl", Parse: func(e T, d *caddyfile.Dispenser) (err error) {
+			of(e).TTL, err = directive.Duration(d, 0)
+			return err
+		}})
+}
+
+// Check returns an error for invalid settings.
+func (l Lease) Check() error {
+	bad := func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }
+	if strings.Trim(l.Namespace, "/") == "" || len(l.Namespace) > 200 || strings.ContainsFunc(l.Namespace, bad) {
+		return fmt.Errorf("namespace %q: expected %s", l.Namespace, wantNamespace)
+	}
+	ttl := time.Duration(l.TTL)
 	if err := directive.CheckDuration("ttl", ttl, 0); err != nil {
 		return err
 	}
@@ -39,25 +56,19 @@ func CheckTTL(ttl time.Duration) error {
 	return nil
 }
 
-// TTLSetting is a time to live. Its check is that of the engine.
-func TTLSetting[T any](field func(T) *caddy.Duration) directive.Setting[T] {
-	return directive.Setting[T]{Name: "ttl", Parse: func(engine T, d *caddyfile.Dispenser) (err error) {
-		*field(engine), err = directive.Duration(d, 0)
-		return err
-	}}
-}
-
 // Setting is a text that may contain placeholders.
 type Setting struct {
 	Name string
 	Text *string
 }
 
-// Expand replaces the placeholders in settings. One without a value is an error. Braces of another
-// kind may be a part of a password, so the error does not show them.
-func Expand(settings ...Setting) error {
+// Expand applies defaults, and replaces placeholders here and in other settings. One without a
+// value is an error. Braces of another kind may be a part of a password, so the error does not
+// show them.
+func (l *Lease) Expand(others ...Setting) error {
+	l.Namespace, l.TTL = cmp.Or(l.Namespace, "orderly"), cmp.Or(l.TTL, caddy.Duration(lease.DefaultTTL))
 	repl := caddy.NewReplacer()
-	for _, s := range settings {
+	for _, s := range append(others, Setting{"namespace", &l.Namespace}) {
 		var err error
 		if *s.Text, err = repl.ReplaceOrErr(*s.Text, true, true); err != nil {
 			if !strings.Contains(err.Error(), "{env.") && !strings.Contains(err.Error(), "{file.") {
