@@ -102,20 +102,7 @@ func (e *Engine) Provision(caddy.Context) (err error) {
 	}
 	e.Place = enginesettings.NewPlace("redis", fmt.Sprintf("%s:%d", set.Namespace, set.Database), set.Address, set)
 	e.options.TLS, err = set.TLS.Config()
-	return cmp.Or(set.check(), err)
-}
-
-// check returns an error for invalid settings.
-func (e *Engine) check() error {
-	switch {
-	case len(e.Address) == 0:
-		return errors.New("address: none; expected at least one host and port such as 10.0.0.1:6379")
-	case e.Database < 0:
-		return fmt.Errorf("database %d: expected 0 or more", e.Database)
-	case e.Username != "" && e.Password == "":
-		return errors.New("username: expected a password, too")
-	}
-	return e.Common.Check()
+	return cmp.Or(e.options.Check(), set.Check(), err)
 }
 
 // withPort adds the default port. Errors do not quote the address: it may have a password.

@@ -64,20 +64,15 @@ func newMember(endpoint string, o Options) (*member, error) {
 // silence is what is wrong when a connection was given up after [requestTime].
 const silence = "the member has not answered in time"
 
-// hints explain errors to people. gRPC passes the causes of failed connections on only as
-// text. The first match is used.
+// hints explain errors that do not explain themselves. gRPC passes the causes of failed
+// connections on only as text. The first match is used.
 var hints = []struct{ scheme, text, hint string }{
-	{"", "authentication failed, invalid", "etcd refuses the username or the password"},
 	{"", "permission denied", "the user has no right to read and write the namespace"},
 	{"", "user name is empty", "etcd demands a username and a password"},
-	{"", "connection refused", "nothing listens there (connection refused)"},
-	{"", "no such host", "the name was not found"},
-	{"", "server misbehaving", "the name could not be looked up"},
 	{"http:", "use of closed network connection", silence},
 	{"https", "authentication handshake failed: context deadline exceeded", silence},
 	{"https", "certificate required", "the member demands a client certificate (tls cert and key)"},
 	{"https", "tls: bad certificate", "the member does not accept our client certificate, or demands one (tls cert and key)"},
-	{"https", "tls: unknown certificate authority", "the member does not know the authority of our client certificate"},
 	{"https", "x509:", "the member's certificate is not trusted"},
 	{"https", "authentication handshake failed", "the member closed the connection; it may speak http, the endpoint says https"},
 	{"http:", "error reading server preface", "the member answers something else; it may speak https, the endpoint says http"},

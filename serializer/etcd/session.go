@@ -66,12 +66,6 @@ func (s *session) Keep() { s.Deadline.Keep(s.Ctx, s.ttl, s.renew) }
 // Revoke implements [lease.Protocol].
 func (s *session) Revoke(ctx context.Context) error { return s.store.cluster.revoke(ctx, s.id) }
 
-// history is what a process's sessions have in common.
-type history struct {
-	id      string // the value of the namespace's key for that
-	cluster uint64 // of the last session, for people
-}
-
 // register puts a key that ends with the lease. That shows whether the user may read and
 // write the namespace: etcd grants and renews leases even without these rights. The first
 // process begins the namespace's history.
@@ -79,9 +73,8 @@ func (s *session) register() error {
 	st, key := s.store, s.store.keys.history()
 	known, isKnown := st.history.Load(), clientv3.Compare(clientv3.CreateRevision(key), ">", 0)
 	if known != nil {
-		isKnown = clientv3.Compare(clientv3.Value(key), "=", known.id)
+		isKnown = clientv3.Compare(clientv3.Value(key), "=", *known)
 	} else {
-		known = &history{cluster: s.clusterID}
 		isMissing := clientv3.Compare(clientv3.CreateRevision(key), "=", 0)
 		_, err := st.cluster.commit(s.Ctx, transaction{[]clientv3.Cmp{isMissing}, []clientv3.Op{clientv3.OpPut(key, rand.Text())}})
 		if err != nil {
@@ -96,11 +89,11 @@ func (s *session) register() error {
 	case err != nil:
 		return err
 	case !answer.Succeeded:
-		return fmt.Errorf("%w: in cluster %x, key %s is missing or another one; this process has used it in cluster %x, where others may be inside; "+
+		return fmt.Errorf("%w: in cluster %x, key %s is missing or another one; this process has used it elsewhere, where others may be inside; "+
 			"put the endpoints or the data right, or, if nobody uses the old ones, restart all Caddys",
-			lease.ErrElsewhere, answer.Header.ClusterId, key, known.cluster)
+			lease.ErrElsewhere, answer.Header.ClusterId, key)
 	}
-	st.history.Store(&history{string(answer.Responses[0].GetResponseRange().Kvs[0].Value), s.clusterID})
+	st.history.Store(new(string(answer.Responses[0].GetResponseRange().Kvs[0].Value)))
 	return nil
 }
 

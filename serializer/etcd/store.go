@@ -62,7 +62,7 @@ type Store struct {
 	*lease.Store
 	keys    keyspace
 	cluster *cluster
-	history atomic.Pointer[history] // of the last session; nil before the first
+	history atomic.Pointer[string] // its text in the last session; nil before the first
 }
 
 // Close implements [serializer.Store]. It ends the lease, and all keys that are not

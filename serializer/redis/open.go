@@ -52,7 +52,7 @@ type Options struct {
 func Open(o Options) (*Store, error) {
 	o.TTL, o.Log = cmp.Or(o.TTL, lease.DefaultTTL), cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	o.Namespace = cmp.Or(o.Namespace, "orderly")
-	if err := cmp.Or(o.check(), lease.CheckTTL(o.TTL)); err != nil {
+	if err := cmp.Or(o.Check(), lease.CheckTTL(o.TTL)); err != nil {
 		return nil, fmt.Errorf("opening Redis store: %w", err)
 	}
 	redis.SetLogger(clientLog{o.Log})
@@ -64,8 +64,8 @@ func Open(o Options) (*Store, error) {
 	return st, nil
 }
 
-// check returns an error for invalid options.
-func (o Options) check() error {
+// Check returns an error for options that are invalid, whatever the defaults.
+func (o Options) Check() error {
 	for _, address := range o.Addresses {
 		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || strings.ContainsAny(address, "@/") { // errors and logs show them
 			return errors.New("expected addresses as host:port, with the port; a login is in Options.Username and Password")
@@ -73,9 +73,11 @@ func (o Options) check() error {
 	}
 	switch {
 	case len(o.Addresses) == 0:
-		return errors.New("expected at least one address")
+		return errors.New("address: none; expected at least one host and port such as 10.0.0.1:6379")
 	case o.Database < 0:
-		return fmt.Errorf("database %d; expected 0 or more", o.Database)
+		return fmt.Errorf("database %d: expected 0 or more", o.Database)
+	case o.Username != "" && o.Password == "":
+		return errors.New("username: expected a password, too")
 	case strings.ContainsAny(o.Namespace, "{}"):
 		return fmt.Errorf("namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
