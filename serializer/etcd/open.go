@@ -58,10 +58,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening etcd store: %w", err)
 	}
-	st := &Store{
-		keys:    keyspace(cmp.Or(o.Namespace, DefaultNamespace)),
-		cluster: c,
-	}
+	st := &Store{keys: keyspace(cmp.Or(o.Namespace, DefaultNamespace)), cluster: c}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),

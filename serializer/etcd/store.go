@@ -9,7 +9,6 @@ package etcd
 import (
 	"sync/atomic"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -71,6 +70,3 @@ func (st *Store) Close() error {
 	defer st.cluster.close()
 	return st.Store.Close()
 }
-
-// Interface guard
-var _ serializer.Lease = (*Store)(nil)

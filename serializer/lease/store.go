@@ -352,3 +352,6 @@ func (st *Store) lose(s *Session, cause error) {
 	}
 	s.forgetIfLeftLocked()
 }
+
+// Interface guard
+var _ serializer.Lease = (*Store)(nil)

@@ -12,7 +12,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -84,6 +83,3 @@ type Store struct {
 	lostBefore atomic.Int64 // an answer has shown that history was lost in an epoch before this one
 	known      atomic.Int64 // the greatest number that an answer has shown
 }
-
-// Interface guard
-var _ serializer.Lease = (*Store)(nil)

@@ -12,7 +12,6 @@ package redis
 import (
 	"sync/atomic"
 
-	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/lease"
 )
 
@@ -64,6 +63,3 @@ func (st *Store) Close() error {
 	defer st.servers.close()
 	return st.Store.Close()
 }
-
-// Interface guard
-var _ serializer.Lease = (*Store)(nil)

@@ -74,15 +74,10 @@ func (l *Loading) QueuesOf(e *Shared) []serializer.QueueState {
 	return l.queues[e]
 }
 
-// servedStore is a store that can ask its servers whether they may ever keep queues, as they
-// are configured. Servers that do not answer before ctx is done are not at fault.
-type servedStore interface {
-	Suitable(ctx context.Context) error
-}
-
-// examine asks the servers of an engine once, whoever opens it.
+// examine asks the servers of an engine once, whoever opens it, whether they may ever keep queues,
+// as they are configured. Servers that do not answer before ctx is done are not at fault.
 func (l *Loading) examine(e *Shared) error {
-	served, ok := e.store.(servedStore)
+	served, ok := e.store.(interface{ Suitable(context.Context) error })
 	if !ok || l.patience/2 < leastAnswer || e.examined.Swap(true) {
 		return nil
 	}

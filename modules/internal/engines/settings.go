@@ -18,48 +18,45 @@ import (
 func EngineSetting[T any](field func(T) *json.RawMessage) directive.Setting[T] {
 	return directive.Setting[T]{
 		Name: "engine", Syntax: "<name> [{ ... }]", Usual: "file",
-		Parse: func(handler T, d *caddyfile.Dispenser) error { return parse(d, field(handler)) },
+		Parse: func(handler T, d *caddyfile.Dispenser) error {
+			if !d.NextArg() {
+				return d.Err("engine: no value; expected a name: " + strings.Join(Names(), ", "))
+			}
+			name := d.Val()
+			if err := CheckName(name); err != nil {
+				return d.WrapErr(err)
+			}
+			module, err := caddyfile.UnmarshalModule(d, Namespace+"."+name)
+			if err != nil {
+				return err
+			}
+			var warnings []caddyconfig.Warning
+			*field(handler) = caddyconfig.JSONModuleObject(module, "engine", name, &warnings)
+			if len(warnings) > 0 {
+				return d.Errf("engine %s: %s", name, warnings[0].Message)
+			}
+			return nil
+		},
 	}
-}
-
-func parse(d *caddyfile.Dispenser, engine *json.RawMessage) error {
-	if !d.NextArg() {
-		return d.Err("engine: no value; expected a name: " + strings.Join(Names(), ", "))
-	}
-	name := d.Val()
-	if err := CheckName(name); err != nil {
-		return d.WrapErr(err)
-	}
-	module, err := caddyfile.UnmarshalModule(d, Namespace+"."+name)
-	if err != nil {
-		return err
-	}
-	var warnings []caddyconfig.Warning
-	*engine = caddyconfig.JSONModuleObject(module, "engine", name, &warnings)
-	if len(warnings) > 0 {
-		return d.Errf("engine %s: %s", name, warnings[0].Message)
-	}
-	return nil
 }
 
 // PathSetting is the setting path of a handler. [ExpandPath] does the rest.
 func PathSetting[T any](field func(T) *string) directive.Setting[T] {
 	return directive.Setting[T]{
 		Name: "path", Syntax: "<directory>", Usual: "`queues` in Caddy's data directory",
-		Parse: func(handler T, d *caddyfile.Dispenser) error { return parsePath(d, field(handler)) },
+		Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+			path := field(handler)
+			switch *path, err = directive.Value(d, "a directory"); {
+			case err != nil:
+				return err
+			case strings.TrimSpace(*path) == "":
+				return d.Err("path: expected a directory; leave path out for the default, queues in Caddy's data directory")
+			case strings.Contains(*path, "{"): // it is known when the configuration is loaded
+				return nil
+			}
+			return directive.In(d, checkPath(*path))
+		},
 	}
-}
-
-func parsePath(d *caddyfile.Dispenser, path *string) (err error) {
-	switch *path, err = directive.Value(d, "a directory"); {
-	case err != nil:
-		return err
-	case strings.TrimSpace(*path) == "":
-		return d.Err("path: expected a directory; leave path out for the default, queues in Caddy's data directory")
-	case strings.Contains(*path, "{"): // it is known when the configuration is loaded
-		return nil
-	}
-	return directive.In(d, checkPath(*path))
 }
 
 // ExpandPath fills in the placeholders of a lock directory's path. An empty one would name
