@@ -24,9 +24,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/etcd"
 )
 
-func init() {
-	caddy.RegisterModule(Engine{})
-}
+func init() { caddy.RegisterModule(Engine{}) }
 
 // Engine keeps queues in an etcd cluster, for any number of machines. All handlers
 // with the same cluster, namespace and prefix share a queue; their `path` does not
@@ -50,10 +48,7 @@ type Engine struct {
 
 // CaddyModule returns the Caddy module information.
 func (Engine) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.serialize.engines.etcd",
-		New: func() caddy.Module { return new(Engine) },
-	}
+	return caddy.ModuleInfo{ID: "http.serialize.engines.etcd", New: func() caddy.Module { return new(Engine) }}
 }
 
 var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
@@ -68,12 +63,7 @@ var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { retu
 //	    ttl       <duration>
 //	    username  <name>
 //	    password  <text>
-//	    tls {
-//	        ca          <file>
-//	        cert        <file>
-//	        key         <file>
-//	        server_name <name>
-//	    }
+//	    tls { ... } # ca, cert and key <file>, server_name <name>
 //	}
 //
 // The values may have placeholders, so they are checked when the engine is provisioned.

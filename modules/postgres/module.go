@@ -25,9 +25,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/postgres"
 )
 
-func init() {
-	caddy.RegisterModule(Engine{})
-}
+func init() { caddy.RegisterModule(Engine{}) }
 
 // Engine keeps queues in a PostgreSQL database, for any number of machines. All handlers
 // with the same database, namespace and prefix share a queue; their `path` does not
@@ -52,10 +50,7 @@ type Engine struct {
 
 // CaddyModule returns the Caddy module information.
 func (Engine) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.serialize.engines.postgres",
-		New: func() caddy.Module { return new(Engine) },
-	}
+	return caddy.ModuleInfo{ID: "http.serialize.engines.postgres", New: func() caddy.Module { return new(Engine) }}
 }
 
 var settings = enginesettings.WithLease(func(e *Engine) *enginesettings.Lease { return &e.Lease }, directive.Settings[*Engine]{

@@ -26,9 +26,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer/redis"
 )
 
-func init() {
-	caddy.RegisterModule(Engine{})
-}
+func init() { caddy.RegisterModule(Engine{}) }
 
 // Engine keeps queues in Redis or Valkey, for any number of machines. All handlers with
 // the same servers, database, namespace and prefix share a queue; their `path` does not
@@ -57,10 +55,7 @@ type Engine struct {
 
 // CaddyModule returns the Caddy module information.
 func (Engine) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.serialize.engines.redis",
-		New: func() caddy.Module { return new(Engine) },
-	}
+	return caddy.ModuleInfo{ID: "http.serialize.engines.redis", New: func() caddy.Module { return new(Engine) }}
 }
 
 var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { return &e.Common }, directive.Settings[*Engine]{
@@ -77,12 +72,7 @@ var settings = enginesettings.With(func(e *Engine) *enginesettings.Common { retu
 //	    ttl       <duration>
 //	    username  <name>
 //	    password  <text>
-//	    tls {
-//	        ca          <file>
-//	        cert        <file>
-//	        key         <file>
-//	        server_name <name>
-//	    }
+//	    tls { ... } # ca, cert and key <file>, server_name <name>
 //	}
 func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // engine name
