@@ -79,6 +79,3 @@ func CheckSize(name string, size *Size, least, most Size, expected string) error
 	}
 	return nil
 }
-
-// Interface guards
-var _ json.Unmarshaler = (*Size)(nil)

@@ -109,10 +109,7 @@ type File struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
 func (File) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.serialize.engines.file",
-		New: func() caddy.Module { return new(File) },
-	}
+	return caddy.ModuleInfo{ID: "http.serialize.engines.file", New: func() caddy.Module { return new(File) }}
 }
 
 // Key implements [Module].
@@ -133,10 +130,7 @@ type Memory struct{ noOptions }
 
 // CaddyModule returns the Caddy module information.
 func (Memory) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.serialize.engines.memory",
-		New: func() caddy.Module { return new(Memory) },
-	}
+	return caddy.ModuleInfo{ID: "http.serialize.engines.memory", New: func() caddy.Module { return new(Memory) }}
 }
 
 // Key implements [Module].
