@@ -73,6 +73,7 @@ var hints = []struct{ scheme, text, hint string }{
 	{"https", "authentication handshake failed: context deadline exceeded", silence},
 	{"https", "certificate required", "the member demands a client certificate (tls cert and key)"},
 	{"https", "tls: bad certificate", "the member does not accept our client certificate, or demands one (tls cert and key)"},
+	{"https", "tls: unknown certificate authority", "the member does not know the authority of our client certificate"},
 	{"https", "x509:", "the member's certificate is not trusted"},
 	{"https", "authentication handshake failed", "the member closed the connection; it may speak http, the endpoint says https"},
 	{"http:", "error reading server preface", "the member answers something else; it may speak https, the endpoint says http"},
