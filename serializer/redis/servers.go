@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -157,6 +158,8 @@ func (s *servers) explain(err error) error {
 		return fmt.Errorf("%w: the user %q lacks a right; expected at least %s: %w", ErrUnsuitable, s.user, s.keys.rights(), err)
 	case strings.Contains(text, "SELECT is not allowed") || strings.Contains(text, "unknown command 'select'") || strings.Contains(text, "DB index is out of range"):
 		return fmt.Errorf("%w: it has no such database, as one of a cluster and a Sentinel have none: %w", ErrUnsuitable, err)
+	case timedOut(err):
+		return fmt.Errorf("no answer within %s; see to the server and the way to it (one without TLS gives none to a client with TLS): %w", s.timeout.Round(time.Millisecond), err)
 	}
 	return err
 }
@@ -169,4 +172,10 @@ func transient(err error) bool {
 		return slices.Contains([]string{"READONLY", "LOADING", "MASTERDOWN", "BUSY"}, code)
 	}
 	return !errors.Is(err, ErrUnsuitable) && !errors.Is(err, serializer.ErrLost)
+}
+
+// timedOut reports whether something took too long: dialing, reading, writing, or a context.
+func timedOut(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout()
 }

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -147,6 +149,24 @@ func TestPasswordChanged(t *testing.T) {
 	change("secret")
 	testlease.EnterSoon(t, e)
 	testlease.WantRefused(t, open(t, Options{}, testprocess.FreeAddr(t)), "connection refused")
+}
+
+// Bug: of timeouts, only those of a context were explained.
+// The texts had durations such as 666.666666ms.
+func TestNoAnswer(t *testing.T) {
+	t.Parallel()
+	st := openStore(t, Options{TTL: 2667 * time.Millisecond}, silentAddress(t))
+	t.Cleanup(func() { st.Close() })
+	for name, err := range map[string]error{
+		"dialing":   &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded},
+		"reading":   st.servers.clients[0].Info(t.Context()).Err(),
+		"a context": context.DeadlineExceeded,
+	} {
+		explained := st.servers.explain(fmt.Errorf("a: %w", err))
+		if !strings.HasPrefix(explained.Error(), "no answer within 667ms; see to the server") {
+			t.Errorf("%s: %v", name, explained)
+		}
+	}
 }
 
 // When the server's memory is full, arrivals are refused. Turns end, and pass on.
