@@ -144,6 +144,4 @@ func (s *session) listen(subscription *redis.PubSub) {
 }
 
 // Revoke implements [lease.Protocol].
-func (s *session) Revoke(ctx context.Context) error {
-	return s.send(ctx, newRequest("end"))
-}
+func (s *session) Revoke(ctx context.Context) error { return s.send(ctx, newRequest("end")) }

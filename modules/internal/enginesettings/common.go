@@ -53,9 +53,7 @@ func (c Common) Expanded(name string, servers []string, normal func(string) (str
 }
 
 // Check returns an error for invalid settings.
-func (c Common) Check() error {
-	return cmp.Or(c.TLS.Check(), c.Lease.Check())
-}
+func (c Common) Check() error { return cmp.Or(c.TLS.Check(), c.Lease.Check()) }
 
 // Place is where an engine keeps its queues. The zero value is none.
 type Place struct{ key, space string }
