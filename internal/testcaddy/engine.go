@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -14,11 +15,12 @@ import (
 
 // TestEngine tests what all engines of servers promise. engine is the name and the block of one, and start
 // starts its server. Without its server, Caddy loads its configuration, and refuses requests with 503. It
-// serves once the server can be reached. Its ttl is 3s. Three Caddys share the queue. A reload keeps the claim on it.
+// serves once the server can be reached. Its ttl is 3s. Three Caddys share the queue and its pace. A reload keeps the claim on it.
 func TestEngine(t *testing.T, engine string, start func()) {
 	t.Helper()
+	const held = 300 * time.Millisecond
 	site := func(addr, timeout string) string {
-		return "{\nadmin {$ADMIN}\n}\nhttp://" + addr + " {\nserialize {\ntimeout " + timeout + "\nengine " + engine + "\n}\nrespond {http.serialize.token}\n}\n"
+		return "{\nadmin {$ADMIN}\n}\nhttp://" + addr + " {\nserialize {\nhold_at_least 300ms\ntimeout " + timeout + "\nengine " + engine + "\n}\nrespond {http.serialize.token}\n}\n"
 	}
 	addrs := []string{testprocess.FreeAddr(t), testprocess.FreeAddr(t), testprocess.FreeAddr(t)}
 	var caddys []*Server
@@ -47,6 +49,15 @@ func TestEngine(t *testing.T, engine string, start func()) {
 	}
 	for _, i := range []int{0, 1, 2, 0} {
 		wait.Until(t, "the Caddy serves", func() bool { return ask(addrs[i]) })
+	}
+	first := time.Now()
+	for _, addr := range addrs {
+		if !ask(addr) {
+			t.Error("refused")
+		}
+	}
+	if passed := time.Since(first); passed < 2*held {
+		t.Errorf("three entered within %v, though each turn lasts for %v", passed, held)
 	}
 	if err := caddys[0].Load("text/caddyfile", site(addrs[0], "21s")); err != nil {
 		t.Fatal(err)
