@@ -146,7 +146,7 @@ func TestWaitingTabAsksForAUsedPlace(t *testing.T) {
 	if a := b.asks("mine"); a.Text != `{"gone":true}` {
 		t.Errorf("the script gets %s", a.Text)
 	}
-	b.waits("mine", "Referer", c.url+"/mine")
+	b.waits("mine")
 }
 
 // A navigation that has waited gets the page. Its ticket keeps its place in the queue

@@ -2,6 +2,7 @@
 package testprocess
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -152,8 +154,25 @@ func LongestStall() (end func() time.Duration) {
 	}
 }
 
-// Log is the output of a process.
-type Log struct{ wait.Output }
+// Log collects what others write, such as a process, while a test reads it. The zero value is empty.
+type Log struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer].
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// String returns all that was written so far.
+func (l *Log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
 
 // Entry is one line of a log in JSON.
 type Entry map[string]any

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
@@ -94,7 +95,7 @@ func (n node) age(t testing.TB, path string) {
 	r.since = time.Now().Add(-unownedTime - time.Millisecond)
 }
 
-type logged struct{ wait.Output }
+type logged struct{ testprocess.Log }
 
 func (l *logged) has(texts ...string) bool {
 	return !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(l.String(), s) })

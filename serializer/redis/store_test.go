@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
@@ -53,7 +54,7 @@ func TestOpen(t *testing.T) {
 
 // What the client library says goes to the log. Bug: it went to the standard error.
 func TestClientLog(t *testing.T) {
-	log := new(wait.Output)
+	log := new(testprocess.Log)
 	st, err := Open(Options{Addresses: []string{"127.0.0.1:1"}, Log: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
 	testlease.Must(t, err)
 	defer st.Close()

@@ -7,13 +7,10 @@ import (
 	"errors"
 	"math"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
@@ -62,13 +59,13 @@ const (
 // isOfBrowser reports whether a request is a browser's navigation, or from the script of the
 // page. A page in a frame gets no cookies of other sites, and one that is fetched ahead may
 // never be shown. They wait with an open connection, and so does a GET with a body, which
-// no browser sends, and a browser that refuses cookies.
+// no browser sends.
 func isOfBrowser(r *http.Request) bool {
 	h := r.Header
 	if r.Method != http.MethodGet || r.ContentLength > 0 || !Accepts(h, htmlType) {
 		return false
 	}
-	return h.Get(askHeader) != "" || isNavigation(h) && (len(taken(r)) > 0 || hasCookie(r) || !isFromItself(r))
+	return h.Get(askHeader) != "" || isNavigation(h)
 }
 
 // isJSON reports whether a request is from a program that asks for its place. Scripts of pages
@@ -102,15 +99,6 @@ func Accepts(h http.Header, wanted string) bool {
 	return false
 }
 
-// isFromItself reports whether a navigation comes from a page with the same address. A
-// reload of the waiting page is one: if it has no cookie, the browser refuses cookies. A
-// browser that follows a link to the page that it is on is taken for one, too.
-func isFromItself(r *http.Request) bool {
-	original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request)
-	from, err := url.Parse(r.Referer())
-	return ok && err == nil && from.Host == r.Host && from.RequestURI() == original.URL.RequestURI()
-}
-
 // ErrAnswered means that a request that waits for its turn has been answered for now.
 var ErrAnswered = errors.New("the browser waits with the page")
 
@@ -123,7 +111,6 @@ func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*eng
 	t := k.ticket
 	_, closed := n.Opening.Closed()
 	if r.Header.Get(askHeader) != "" {
-		// No cookie ends here: without any, the next navigation would seem to refuse cookies.
 		return nil, nil, answerPlace(w, r, k)
 	}
 	n.shown = n.Line.Visits == nil || n.Line.Serves(r)
@@ -251,7 +238,6 @@ func (n *Navigation) send(w http.ResponseWriter, r *http.Request, t *Ticket, k k
 	}
 	h.Set("Content-Language", data.Lang)
 	h.Set("Content-Security-Policy", Policy())
-	h.Set("Referrer-Policy", "same-origin") // for isFromItself
 	h.Set("Refresh", strconv.Itoa(data.Refresh))
 	return answer(w, n.Line.Page.status, htmlType+"; charset=utf-8", text)
 }
