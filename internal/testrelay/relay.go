@@ -120,33 +120,57 @@ func (r *Relay) serve() {
 	}
 }
 
+// packet is data that has been on the way since it was read.
+type packet struct {
+	data []byte
+	read time.Time
+}
+
 func (r *Relay) copy(to, from net.Conn, answers bool, lost *atomic.Bool) {
-	defer to.Close()
-	defer from.Close()
-	for buffer := make([]byte, 64<<10); ; {
-		n, err := from.Read(buffer)
-		if n > 0 && !r.pass(buffer[:n], answers, lost) {
+	packets := make(chan packet, 1024)
+	go func() {
+		defer close(packets)
+		for {
+			buffer := make([]byte, 64<<10)
+			n, err := from.Read(buffer)
+			if n > 0 {
+				packets <- packet{buffer[:n], time.Now()}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	defer func() {
+		_ = to.Close()
+		_ = from.Close()
+		for range packets { // until the reader has ended, too
+		}
+	}()
+	for p := range packets {
+		if !r.pass(p, answers, lost) {
 			return
 		}
-		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+		if _, err := to.Write(p.data); err != nil {
 			return
 		}
 	}
 }
 
 // pass waits until data may come through. It returns false for an answer that is lost.
-func (r *Relay) pass(data []byte, answer bool, lost *atomic.Bool) bool {
+func (r *Relay) pass(p packet, answer bool, lost *atomic.Bool) bool {
 	r.mu.Lock()
-	for r.Parted || answer && r.Deaf || r.Most > 0 && len(data) > r.Most {
+	for r.Parted || answer && r.Deaf || r.Most > 0 && len(p.data) > r.Most {
 		r.changed.Wait()
 	}
-	if !answer && r.Asked != nil && r.Asked(data) {
+	if !answer && r.Asked != nil && r.Asked(p.data) {
 		lost.Store(true)
 	}
 	delay := r.Delay
 	r.mu.Unlock()
-	if answer {
-		time.Sleep(delay)
+	if !answer {
+		return true
 	}
-	return !answer || !lost.Load()
+	time.Sleep(time.Until(p.read.Add(delay)))
+	return !lost.Load()
 }
