@@ -11,30 +11,24 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"maps"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
-	"syscall"
 )
 
 func main() {
 	commit := flag.String("against", "HEAD~1", "the commit whose Caddy takes turns with that of this checkout")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := compare(ctx, *commit); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		stop()
-		os.Exit(1)
+	if err := compare(*commit); err != nil {
+		log.Fatal("bench: ", err)
 	}
 }
 
@@ -48,7 +42,7 @@ const tolerated = 1.03
 const compared = "Respond/clients=(1|32)/server=Orderly|Proxy/upstream=0s/clients=32/server=Orderly"
 
 // compare measures both, prints the ratios, and fails if one shows a loss.
-func compare(ctx context.Context, commit string) error {
+func compare(commit string) error {
 	home, err := os.MkdirTemp("", "orderly-bench-")
 	if err != nil {
 		return fmt.Errorf("making a directory for programs: %w", err)
@@ -57,13 +51,13 @@ func compare(ctx context.Context, commit string) error {
 	before, now := filepath.Join(home, "before", "caddy"), filepath.Join(home, "now", "caddy")
 	const build = `mkdir -p "$1.tree" && git -C .. archive "$2" | tar -xC "$1.tree" && go build -C "$1.tree" -o "$1" ./cmd/caddy &&
 		go build -C .. -o "$3" ./cmd/caddy && go test -c -o "$3.test" .`
-	if out, err := exec.CommandContext(ctx, "bash", "-o", "pipefail", "-c", build, "-", before, commit, now).CombinedOutput(); err != nil {
+	if out, err := exec.Command("bash", "-o", "pipefail", "-c", build, "-", before, commit, now).CombinedOutput(); err != nil {
 		return fmt.Errorf("building %s and this checkout: %w\n%s", commit, err, out)
 	}
 	ratios := make(map[string][]float64)
 	for range rounds {
-		then, errThen := measure(ctx, now+".test", before)
-		today, err := measure(ctx, now+".test", now)
+		then, errThen := measure(now+".test", before)
+		today, err := measure(now+".test", now)
 		if err := errors.Join(errThen, err); err != nil {
 			return err
 		}
@@ -77,8 +71,8 @@ func compare(ctx context.Context, commit string) error {
 var processorTime = regexp.MustCompile(`(?m)^Benchmark(\S+)\s.*\s(\S+) processor-µs`)
 
 // measure returns how much of the processor a request to a Caddy takes, by benchmark.
-func measure(ctx context.Context, benchmarks, caddy string) (map[string]float64, error) {
-	c := exec.CommandContext(ctx, benchmarks, "-test.run=-", "-test.benchtime=1x", "-test.bench="+compared)
+func measure(benchmarks, caddy string) (map[string]float64, error) {
+	c := exec.Command(benchmarks, "-test.run=-", "-test.benchtime=1x", "-test.bench="+compared)
 	c.Env = append(os.Environ(), "CADDY="+caddy)
 	out, err := c.CombinedOutput()
 	found := processorTime.FindAllSubmatch(out, -1)

@@ -98,10 +98,7 @@ type Handler struct {
 
 // CaddyModule returns the Caddy module information.
 func (Handler) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.once",
-		New: func() caddy.Module { return new(Handler) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.once", New: func() caddy.Module { return new(Handler) }}
 }
 
 // Provision applies the defaults, checks the settings, and opens the engine and the records.

@@ -316,6 +316,3 @@ func (p *passage) logSome(kind string, level zapcore.Level, message string, more
 		}
 	})
 }
-
-// Interface guards
-var _ serializer.Requester = (*passage)(nil)

@@ -34,10 +34,7 @@ type AdminAPI struct{}
 
 // CaddyModule returns the Caddy module information.
 func (AdminAPI) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "admin.api.serialize",
-		New: func() caddy.Module { return new(AdminAPI) },
-	}
+	return caddy.ModuleInfo{ID: "admin.api.serialize", New: func() caddy.Module { return new(AdminAPI) }}
 }
 
 // Routes implements [caddy.AdminRouter].

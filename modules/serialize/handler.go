@@ -175,10 +175,7 @@ type ErrorResponse struct {
 
 // CaddyModule returns the Caddy module information.
 func (Handler) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.serialize",
-		New: func() caddy.Module { return new(Handler) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.serialize", New: func() caddy.Module { return new(Handler) }}
 }
 
 // Provision applies the defaults, checks the settings and opens the engine, in this order.

@@ -439,6 +439,3 @@ func (p *passage) Request() serializer.Request { return p.about.Request() }
 
 // Prefix is the configured prefix of the request's queue.
 func (p *passage) Prefix() string { return p.handler.Prefix }
-
-// Interface guards
-var _ serializer.Requester = (*passage)(nil)

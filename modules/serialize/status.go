@@ -44,10 +44,7 @@ type Status struct {
 
 // CaddyModule returns the Caddy module information.
 func (Status) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.serialize_status",
-		New: func() caddy.Module { return new(Status) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.serialize_status", New: func() caddy.Module { return new(Status) }}
 }
 
 // Provision sets up the handler.

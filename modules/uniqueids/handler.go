@@ -79,10 +79,7 @@ type Handler struct {
 
 // CaddyModule returns the Caddy module information.
 func (*Handler) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{
-		ID:  "http.handlers.unique_ids",
-		New: func() caddy.Module { return new(Handler) },
-	}
+	return caddy.ModuleInfo{ID: "http.handlers.unique_ids", New: func() caddy.Module { return new(Handler) }}
 }
 
 const (

@@ -389,6 +389,3 @@ func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 
 // Prefix is the configured prefix of the ticket's queue.
 func (t *Ticket) Prefix() string { return t.line.Report.Prefix }
-
-// Interface guards
-var _ serializer.Requester = (*Ticket)(nil)
