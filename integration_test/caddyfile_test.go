@@ -84,6 +84,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"serialize", `hold_timeout`, `hold_timeout: no value; expected a duration of 0s or more with a unit, such as 60s or 5m`},
 		{"serialize", `timeout`, `timeout: found 0 values; expected a duration such as 60s, and perhaps a text such as {http.request.header.X-Request-Timeout}`},
 		{"serialize", `timeout {header.X-Timeout} 5m`, `timeout "{http.request.header.X-Timeout}": expected a duration of 0s or more with a unit, such as 60s or 5m`},
+		{"serialize", `timeout 5m X-Request-Timeout`, `timeout: "X-Request-Timeout" has no placeholder; expected a text such as {http.request.header.X-Request-Timeout}`},
 		{"", `unique_ids threaded`, `unique_ids: unexpected argument "threaded"; expected a block`},
 		{"unique_ids", `layout short`, `layout "short": expected classic, threaded or modern`},
 		{"unique_ids", `node web1`, `node "web1": expected auto, random or an IPv4 address`},

@@ -45,6 +45,19 @@ func Value(d *caddyfile.Dispenser, expected string) (string, error) {
 	return text, nil
 }
 
+// Values parses the values of a subdirective: so many at least, and as many as into has at most. Those
+// that are not there are empty.
+func Values(d *caddyfile.Dispenser, least int, expected string, into ...*string) error {
+	name, values := d.Val(), d.RemainingArgs()
+	if len(values) < least || len(values) > len(into) {
+		return d.Errf("%s: found %d values; expected %s", name, len(values), expected)
+	}
+	for i, value := range append(values, make([]string, len(into)-len(values))...) {
+		*into[i] = value
+	}
+	return nil
+}
+
 // Range is what a whole number may be: from Least to Most. Want says so.
 type Range struct {
 	Least, Most int

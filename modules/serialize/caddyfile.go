@@ -53,16 +53,12 @@ func (s *Handler) parseLine(d *caddyfile.Dispenser) (prefix string, err error) {
 }
 
 func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	if len(args) != 2 {
-		return d.Errf("error_response: found %d values; expected a MIME type and a body", len(args))
-	}
-	if strings.TrimSpace(args[0]) == "" && strings.TrimSpace(args[1]) == "" {
+	var response ErrorResponse
+	err := directive.Values(d, 2, "a MIME type and a body", &response.ContentType, &response.Body)
+	if s.ErrorResponse = &response; strings.TrimSpace(response.ContentType+response.Body) == "" {
 		s.ErrorResponse = nil
-		return nil
 	}
-	s.ErrorResponse = &ErrorResponse{ContentType: args[0], Body: args[1]}
-	return nil
+	return err
 }
 
 // Interface guards

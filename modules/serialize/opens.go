@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -19,12 +20,7 @@ import (
 const wantOpens = "a moment as in RFC 3339, such as 2026-11-27T10:00:00+01:00"
 
 func (p *WaitingPage) parseOpens(d *caddyfile.Dispenser) error {
-	args := d.RemainingArgs()
-	if len(args) < 1 || len(args) > 2 {
-		return d.Errf("opens: found %d values; expected %s, and perhaps a text such as {http.vars.client_ip}", len(args), wantOpens)
-	}
-	p.Opens, p.OpensBy = args[0], strings.Join(args[1:], "")
-	return nil
+	return directive.Values(d, 1, wantOpens+", and perhaps a text such as {http.vars.client_ip}", &p.Opens, &p.OpensBy)
 }
 
 // checkOpens refuses a moment that is none.

@@ -1,6 +1,8 @@
 package serialize
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -15,18 +17,30 @@ import (
 // shorter one.
 func timeout() setting {
 	s := directive.DurationSetting("timeout", defaultTimeout, 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.Timeout })
+	checkLongest := s.Check
+	s.Check = func(s *Handler) error { return errors.Join(checkLongest(s), s.checkTimeoutFrom()) }
 	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
 	return s
 }
 
+const wantTimeoutFrom = "a text such as {http.request.header.X-Request-Timeout}"
+
 func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
-	values := d.RemainingArgs()
-	if len(values) == 0 || len(values) > 2 {
-		return d.Errf("timeout: found %d values; expected a duration such as 60s, and perhaps a text such as {http.request.header.X-Request-Timeout}", len(values))
+	var text string
+	if err := directive.Values(d, 1, "a duration such as 60s, and perhaps "+wantTimeoutFrom, &text, &s.TimeoutFrom); err != nil {
+		return err
 	}
-	longest, err := directive.DurationOf(d, "timeout", values[0], 0)
-	s.Timeout, s.TimeoutFrom = &longest, strings.Join(values[1:], "")
+	longest, err := directive.DurationOf(d, "timeout", text, 0)
+	s.Timeout = &longest
 	return err
+}
+
+// checkTimeoutFrom refuses a text that is a duration for no request: its braces may be missing.
+func (s *Handler) checkTimeoutFrom() error {
+	if s.TimeoutFrom == "" || strings.Contains(s.TimeoutFrom, "{") || readDuration(s.TimeoutFrom) > 0 {
+		return nil
+	}
+	return fmt.Errorf("timeout: %q has no placeholder; expected %s", s.TimeoutFrom, wantTimeoutFrom)
 }
 
 // timeoutOf is how long a request may wait; 0 is for ever. What it asks for can only shorten

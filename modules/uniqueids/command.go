@@ -2,6 +2,7 @@ package uniqueids
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/orderly-http/caddy-orderly/internal/command"
+	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
 
@@ -60,7 +62,7 @@ storage, which servers without a storage option use.`,
 		if !slices.Contains(schemes, *scheme) {
 			return fmt.Errorf("--scheme %q: expected one of %s", *scheme, strings.Join(schemes, ", "))
 		}
-		if err := shardsRange.Check("--shards", *shards); err != nil {
+		if err := cmp.Or(directive.AtLeast(1).Check("--number", *n), shardsRange.Check("--shards", *shards)); err != nil {
 			return err
 		}
 		u := &Handler{Layout: uniqueid.Classic.String(), Node: nodeAuto, Shards: *shards, storage: caddy.DefaultStorage, logger: zap.NewNop()}

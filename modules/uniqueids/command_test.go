@@ -35,6 +35,7 @@ func TestCommand(t *testing.T) {
 		{[]string{"decode", "--json", "--", "------------------8"}, "", false, `"layout":"classic"`, ``},
 		{[]string{"decode"}, "------------------8\n", false, `layout\s+classic`, ``},
 		{[]string{"new", "--scheme", "sharded_id", "--shards", "0"}, "", true, `^$`, `--shards 0`},
+		{[]string{"new", "-n", "0"}, "", true, `^$`, `--number 0: expected a whole number, 1 or more`},
 		// Bug: only on standard input, spaces around an ID were no part of it.
 		{[]string{"decode", " cbpvimguo4hkaps9lf6g\r"}, "", false,
 			`^cbpvimguo4hkaps9lf6g\n\s+scheme\s+txid\n\s+time\s+2023-11-14T22:13:20.123Z\n\s+random\s+0123456789abcd`, ``},

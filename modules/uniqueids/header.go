@@ -35,17 +35,11 @@ func kindOf(name string) *kind {
 }
 
 func (u *Handler) parseHeader(d *caddyfile.Dispenser) error {
-	words := d.RemainingArgs()
-	if len(words) == 0 || len(words) > 2 {
-		return d.Errf("header: found %d values; expected the name of a header field, such as X-Request-Id, and perhaps a kind of ID", len(words))
-	}
-	h := Header{Field: words[0]}
-	if len(words) == 2 {
-		h.Kind = words[1]
-	}
+	var h Header
+	err := directive.Values(d, 1, "the name of a header field, such as X-Request-Id, and perhaps a kind of ID", &h.Field, &h.Kind)
 	u.Headers = slices.DeleteFunc(u.Headers, func(earlier Header) bool { return strings.EqualFold(earlier.Field, h.Field) })
 	u.Headers = append(u.Headers, h)
-	return directive.In(d, h.check())
+	return cmp.Or(err, directive.In(d, h.check()))
 }
 
 // check refuses names that are none, kinds that there are not, and fields that an ID would break.
