@@ -87,6 +87,49 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 	wait.Until(t, "others are served", func() bool { return s.newBrowser().does(ctx, "POST", "/").word == "200" })
 }
 
+// A reload keeps the list, and the draw counts, also if it changes what a turn is, or if no line had the queue in
+// between. Bugs: a browser gave its drawn place up at its next contact; it stayed registered for ever.
+func TestReloadKeepsTheList(t *testing.T) {
+	type change = func(h *Handler)
+	none, visits := func(h *Handler) { h.Visit = nil }, func(*Handler) {}
+	for name, changes := range map[string][]change{
+		"visit added": {none, visits}, "visit removed": {visits, none},
+		"slots added": {none, func(h *Handler) { h.Visit, h.Concurrency, h.Slots = nil, 0, []string{"a"} }},
+		"left out":    {visits, func(h *Handler) { h.Prefix += "other" }, func(h *Handler) { h.WaitingPage.Opens = "" }},
+	} {
+		s, queue, opens := newShop(t, 1, time.Hour), t.Name()+name, time.Now().Add(time.Second).Format(time.RFC3339Nano)
+		b, program := s.newBrowser(), s.newBrowser()
+		for i, change := range changes {
+			s.change = func(h *Handler) {
+				h.Prefix, h.WaitingPage.Opens = queue, opens
+				change(h)
+			}
+			if s.load(1); i == 0 {
+				if err := s.current.Load().engine.Pause(t.Context(), queue, serializer.Forever); err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					b.opens(t.Context(), "/").want(s, "page")
+				}
+			}
+		}
+		program.opens(t.Context(), "/").want(s, "page")
+		var before []serializer.TicketState
+		lines := func() (tickets []serializer.TicketState) {
+			for _, q := range s.current.Load().engine.Known(func(name string) bool { return name == queue }) {
+				tickets = append(tickets, q.Tickets...)
+			}
+			return tickets
+		}
+		wait.Until(t, name+": it has its place", func() bool { before = lines(); return len(before) == 2 })
+		b.opens(t.Context(), "/").want(s, "page")
+		time.Sleep(10 * time.Millisecond)
+		if after := lines(); len(after) != 2 || after[0].Token != before[0].Token {
+			t.Errorf("%s: the line was %v, and is %v", name, before, after)
+		}
+	}
+}
+
 // A crowd whose pages are open gets in line soon after the moment and not before, also during reloads,
 // each once. One robot with many cookies has one chance, and programs without cookies stand behind.
 func TestOpeningCrowd(t *testing.T) {

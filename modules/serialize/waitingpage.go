@@ -82,7 +82,7 @@ func (p *WaitingPage) provision(visits bool) error {
 // newLine is what the line says of the browsers in its queues. They send GET.
 func (s *Handler) newLine() *waitingpage.Line {
 	line := &waitingpage.Line{
-		Space: s.engine.Space, Report: s.report, Capacity: s.capacity, Rule: s.ruleOf(http.MethodGet), Slots: s.Slots != nil,
+		Space: s.engine.Space, Report: s.report, Capacity: s.capacity, Rule: s.ruleOf(http.MethodGet), Slots: s.slots,
 	}
 	if s.WaitingPage == nil { // as in a dry run
 		return line

@@ -52,7 +52,7 @@ const leastCookieAge = 5 * time.Minute
 // setCookie names the ticket to its browser. Where turns are visits, the cookie lasts. So it is sent only to
 // a newcomer without one, and to a visitor whose cookie does not say that it has a visit.
 func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind string) {
-	if t.line.Visits == nil {
+	if t.line.Load().Visits == nil {
 		age := max(leastCookieAge, 2*t.hold()) // of which the second hold is to learn that it is lost
 		if t.isRegistered() {
 			age = max(age, registeredHold)
@@ -150,7 +150,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 		if strings.HasPrefix(c.name, securePrefix) != isSecure(r) {
 			continue
 		}
-		if t := b.ticketOf(c.id); t != nil && t.line.Space == space && t.about.Queue == queue {
+		if t := b.ticketOf(c.id); t != nil && t.line.Load().Space == space && t.about.Queue == queue {
 			t.proven.Store(true)
 			if visited, _, _ := t.Visited(); k.ticket == nil || visited > 0 {
 				k.ticket = t

@@ -45,11 +45,11 @@ func (l *Line) draw(queue string, registered map[*Ticket]*lot) {
 	log.Info("opening: drawn", zap.String("seed", seed), zap.String("algorithm", drawAlgorithm))
 	order(list, seed)
 	for i, c := range list {
-		c.ticket.drawn(l.Rule, c)
+		c.ticket.drawn(l, c)
 		log.Debug("opening: place", zap.Int("place", i+1), zap.Int("number", c.number), zap.String("cookie", c.cookie), zap.Int("value", c.value))
 	}
 	for t, c := range registered { // those of the list are no longer
-		t.drawn(l.Rule, c)
+		t.drawn(l, c)
 	}
 }
 

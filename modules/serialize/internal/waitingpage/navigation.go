@@ -25,9 +25,9 @@ type Line struct {
 	Report   *telemetry.Reporter
 	Capacity int // how many may be inside; 0 is not known
 	Rule     serializer.Rule
-	Slots    bool      // each inside has a slot
-	Visits   *Visits   // nil unless turns are visits
-	Opens    time.Time // when places are given; zero: always
+	Slots    func() []string // nil unless each inside has a slot
+	Visits   *Visits         // nil unless turns are visits
+	Opens    time.Time       // when places are given; zero: always
 }
 
 // Serves reports whether a request gets the page while it waits, or its place as JSON.

@@ -40,9 +40,10 @@ const (
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
-// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening.
+// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening. A
+// line that has no moment, but the page, opens what no line had in between.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
-	if line.Opens.IsZero() {
+	if line.Opens.IsZero() && line.Page == nil {
 		return nil
 	}
 	o := b.openingOf(line.Space, prefix)
@@ -200,15 +201,18 @@ func (t *Ticket) heldFor() time.Duration {
 	return cmp.Or(place.next, askTime)
 }
 
-// drawn lets a ticket that is registered join its queue. Its browser may come as late as it was
-// asked to.
-func (t *Ticket) drawn(rule serializer.Rule, c *lot) {
+// drawn lets a ticket that is registered join its queue, for the line that counts now: a reload may
+// have changed what a turn is. Its browser may come as late as it was asked to.
+func (t *Ticket) drawn(line *Line, c *lot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.state != registered {
 		return
 	}
-	t.rule, c.Rule, t.listed = rule, rule, c.number
+	if line.Page != nil {
+		t.line.Store(line)
+	}
+	t.rule, c.Rule, c.Slots, t.listed = line.Rule, line.Rule, line.Slots, c.number
 	if now := time.Now(); t.seen.Before(now) {
 		t.seen = now
 	}

@@ -81,7 +81,8 @@ func (t *Ticket) Place() Place {
 			now := *place
 			now.Listed = t.listed
 			if !now.Paused {
-				now.Wait = t.line.Report.Hold.Guess(now.Number, t.line.Capacity, t.engine.Holds(t.about.Queue), time.Since(now.since))
+				line := t.line.Load()
+				now.Wait = line.Report.Hold.Guess(now.Number, line.Capacity, t.engine.Holds(t.about.Queue), time.Since(now.since))
 			}
 			return now
 		}

@@ -23,8 +23,8 @@ import (
 // waiting, offered, visiting, and over, or over at once. [absences] says for how
 // long an offered turn waits for its browser.
 type Ticket struct {
-	line    *Line  // for which it was taken
-	id      string // in the cookie
+	line    atomic.Pointer[Line] // for which it was taken; a draw changes it
+	id      string               // in the cookie
 	book    *Book
 	engine  *engines.Ref // with a reference for the ticket
 	opening *Opening     // of its queue, or nil
@@ -86,10 +86,11 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 		return nil, err
 	}
 	t := &Ticket{
-		line: n.Line, rule: n.Rule, id: cmp.Or(id, n.newID()), book: b, engine: engine, opening: n.Opening,
+		rule: n.Rule, id: cmp.Or(id, n.newID()), book: b, engine: engine, opening: n.Opening,
 		decision: make(chan struct{}), here: 1, seen: time.Now(),
 		about: telemetry.Request{Queue: n.Queue, Described: n.Requester.Request()},
 	}
+	t.line.Store(n.Line)
 	t.proven.Store(proven)
 	// Each text is a part of what the client sent, and would keep the whole.
 	d := &t.about.Described
@@ -123,7 +124,7 @@ func (b *Book) join(ctx context.Context, n *Navigation, id string, proven bool) 
 func (t *Ticket) joinLocked(ctx context.Context, a serializer.Arrival) {
 	a.Requester, a.Revoke = t, t.revoke
 	t.state = waiting
-	t.line.Report.Waits(ctx, &t.about)
+	t.line.Load().Report.Waits(ctx, &t.about)
 	t.wait = t.engine.Join(a, t.decided)
 }
 
@@ -192,7 +193,7 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 	case offered:
 		t.absences().settle(t.absent(), t.allowed, claimed)
 		t.about.Token, t.about.Position = t.turn.Token(), t.turn.Position()
-		t.line.Report.Waited(&t.about, nil)
+		t.line.Load().Report.Waited(&t.about, nil)
 		n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 		if n.Line.Visits == nil || !t.proven.Load() {
 			t.err = errNone // for other tabs
@@ -217,8 +218,8 @@ func (t *Ticket) claim(n *Navigation) (serializer.Turn, error) {
 // be a visit. By another rule, others may be inside where the request has to be alone; that of visits
 // changes with the reload.
 func (t *Ticket) suitsLocked(n *Navigation) bool {
-	visits := n.Line.Visits != nil
-	return visits == (t.line.Visits != nil) && n.Line.Slots == t.line.Slots && (visits || t.rule.AsStrictAs(n.Rule))
+	line, visits := t.line.Load(), n.Line.Visits != nil
+	return visits == (line.Visits != nil) && (n.Line.Slots == nil) == (line.Slots == nil) && (visits || t.rule.AsStrictAs(n.Rule))
 }
 
 // learnLocked is what a request learns of a ticket that is over. The browser shows only the
@@ -258,7 +259,7 @@ func (t *Ticket) scheduleLocked() {
 }
 
 // hold is for how long the place of an absent browser is kept.
-func (t *Ticket) hold() time.Duration { return max(t.line.Page.hold, leastHold) }
+func (t *Ticket) hold() time.Duration { return max(t.line.Load().Page.hold, leastHold) }
 
 // deadlineLocked is when the ticket is given up, or forgotten if it is over.
 func (t *Ticket) deadlineLocked() time.Time {
@@ -298,8 +299,8 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.turn, t.state = turn, offered
 	if turn != nil {
 		places := 0
-		if t.line.Visits != nil && t.proven.Load() {
-			places = t.line.Capacity
+		if line := t.line.Load(); line.Visits != nil && t.proven.Load() {
+			places = line.Capacity
 		}
 		t.came = time.Now()
 		t.allowed, t.left = t.absences().offer(t.absent(), places)
@@ -346,11 +347,11 @@ func (t *Ticket) endLocked(why error) {
 	case t.state == registered:
 		close(t.decision)
 	default:
-		t.line.Report.Waited(&t.about, why)
+		t.line.Load().Report.Waited(&t.about, why)
 	}
 	part := 0.0
 	if t.state == offered && errors.Is(why, errAway) { // else its browser may come, and be refused
-		t.line.Report.Count(string(serializer.ReasonGone))
+		t.line.Load().Report.Count(string(serializer.ReasonGone))
 		if t.turn != nil && t.proven.Load() {
 			part = time.Since(t.came).Seconds() / t.allowed.Seconds()
 		}
@@ -388,4 +389,4 @@ func (t *Ticket) releaseLocked() {
 func (t *Ticket) Request() serializer.Request { return t.about.Request() }
 
 // Prefix is the configured prefix of the ticket's queue.
-func (t *Ticket) Prefix() string { return t.line.Report.Prefix }
+func (t *Ticket) Prefix() string { return t.line.Load().Report.Prefix }

@@ -80,7 +80,7 @@ func (b *Book) Knows(r *http.Request, space, queue string) bool {
 func (t *Ticket) beginLocked() {
 	t.state, t.visit = visiting, &visit{began: time.Now()}
 	t.place.Store(nil)
-	t.line.Report.Entered(&t.about)
+	t.line.Load().Report.Entered(&t.about)
 }
 
 func (t *Ticket) part(visits *Visits, revoke func(error)) (p *Part) {
@@ -119,7 +119,7 @@ func (t *Ticket) closeLocked() {
 	t.forgetLocked()
 	counts := func(p *Part) bool { return p.inside || t.err == nil }
 	if t.turn != nil && !slices.ContainsFunc(t.visit.parts, counts) {
-		t.line.Report.VisitEnded(&t.about)
+		t.line.Load().Report.VisitEnded(&t.about)
 		t.releaseLocked()
 	}
 }
