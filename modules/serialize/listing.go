@@ -29,12 +29,20 @@ func queuesOf(ctx context.Context, names map[*engines.Shared]string) []*listedQu
 	known := make(map[key]*listedQueue)
 	for _, q := range slices.Concat(lists...) {
 		k := key{q.engine.Space, q.Prefix}
-		if known[k] == nil || known[k].Error != "" {
+		listed := known[k]
+		if listed == nil || listed.Error != "" {
 			known[k] = q
+			continue
 		}
+		served := make(map[string]serializer.TicketState)
 		for _, t := range q.Tickets {
-			if listed := known[k].ticket(t.Token); listed != nil && t.Requester != nil {
-				*listed = t
+			if t.Requester != nil {
+				served[t.Token] = t
+			}
+		}
+		for i, t := range listed.Tickets {
+			if ours, ok := served[t.Token]; ok {
+				listed.Tickets[i] = ours
 			}
 		}
 	}
