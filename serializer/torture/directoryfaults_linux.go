@@ -97,7 +97,7 @@ func takePermissions(h *harness, r *rand.Rand) bool {
 	return os.Chmod(h.locks, 0o750) == nil
 }
 
-// smallSize is the size of the small file system in bytes. An owner file takes half a megabyte of it.
+// smallSize is the size of the small file system in bytes. An owner file takes a megabyte of it.
 const smallSize = 32 << 20
 
 // mountSmall mounts a file system with little more room than the tickets need. It reports

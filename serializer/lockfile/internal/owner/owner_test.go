@@ -36,7 +36,7 @@ func openPair(t testing.TB) (own *Own, remote *Remote, path string) {
 
 func fileOf(number uint64) string { return name.Name{Number: number}.String() }
 
-// 20,000 tickets may be out, in any state and with any rule. The others know each of them. The
+// 50,000 tickets may be out, in any state and with any rule. The others know each of them. The
 // places of those that have gone are used again. A ticket for which there is no room is refused.
 func TestWords(t *testing.T) {
 	own, remote, _ := openPair(t)
@@ -48,7 +48,7 @@ func TestWords(t *testing.T) {
 	number := uint64(name.MinNumber) + rand.Uint64N(1<<50)
 	for range 3 {
 		tickets := make(map[uint64]ticket)
-		for range 20_000 {
+		for range 50_000 {
 			number += 1 + rand.Uint64N(1000)
 			rule := serializer.Rule{Shared: rand.IntN(2) == 0, Limit: rand.IntN(1 << 30)}
 			place, err := own.Put(number, fileOf(number), rule)

@@ -84,7 +84,7 @@ const (
 	placeBits  = 16
 	allWords   = 2 << placeBits
 	fileSize   = textSize + 8*allWords
-	mostPlaces = 256 // in which the words of a ticket may lie; with 40,000 tickets, it is in the first few
+	mostPlaces = 512 // in which the words of a ticket may lie; with 50,000 tickets, it is mostly in the first few
 )
 
 // placeOf returns the index of the first word of the nth place of a number.
