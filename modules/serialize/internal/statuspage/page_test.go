@@ -112,6 +112,16 @@ func TestStatusJudges(t *testing.T) {
 	}
 }
 
+// Bug: queues that share the counts of a prefix said how many would have waited, without the numbers.
+func TestDryRunWithoutCounts(t *testing.T) {
+	q := new(Queue)
+	q.DryRun = true
+	page, err := Render(New(time.Now(), []*Queue{q}, ""))
+	if err != nil || !strings.Contains(string(page), "Dry run: nobody waits.<") {
+		t.Errorf("the page is %s, %v", page, err)
+	}
+}
+
 // Bug: the place of a ticket on this page counted those inside, unlike that of the list and of
 // the waiting page.
 func TestStatusPlaces(t *testing.T) {
