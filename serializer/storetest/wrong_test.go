@@ -140,6 +140,26 @@ func findWrong(t *testing.T, name string, change func(*wrongStore)) []string {
 	return listener.complaints
 }
 
+// Bug: what a store reported after its case had failed made the test panic, which hid the failure.
+func TestReportAfterFailure(t *testing.T) {
+	listener, o := &listener{TB: t}, storetest.Options{Patience: time.Millisecond}
+	var wrong *wrongStore
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer listener.cleanUp()
+		storetest.RunCase(listener, "numbers", o, func(testing.TB, int) []serializer.Store {
+			return openWrong(func(s *wrongStore) { wrong, s.DoRemove = s, func(*serializer.Ticket) {} })
+		})
+	}()
+	<-done
+	complaints := len(listener.complaints)
+	wrong.Events.Lost(serializer.ErrLost)
+	if now := len(listener.complaints); complaints == 0 || now != complaints {
+		t.Errorf("%d complaints, then %d", complaints, now)
+	}
+}
+
 // listener hears the complaints of a case, so that the test itself goes on.
 type listener struct {
 	testing.TB
@@ -161,6 +181,12 @@ func (l *listener) Fatalf(format string, args ...any) { l.Fatal(fmt.Sprintf(form
 func (l *listener) Fatal(args ...any) {
 	l.Error(args...)
 	runtime.Goexit()
+}
+
+func (l *listener) Failed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.complaints) > 0
 }
 
 func (l *listener) Logf(string, ...any) {}
