@@ -69,6 +69,9 @@ func (e *Engine) Arrive(a Arrival) (Turn, Wait, error) {
 // ended, done is called once, in its own goroutine, with what Enter would have returned.
 // That may be before Join has returned.
 func (e *Engine) Join(a Arrival, done func(Turn, error)) Wait {
+	if done == nil {
+		panic("serializer: Join without a function: nobody would leave the turn")
+	}
 	t := newTicket(e, &a)
 	t.done = done
 	if err := e.arrive(t, a.Timeout); err != nil {
@@ -102,14 +105,14 @@ type Wait struct {
 }
 
 // End waits for the turn of an arrival by [Engine.Arrive], and returns what Enter would. The zero value
-// has nothing to wait for: it panics.
+// has nothing to wait for: it panics, and so does a second call.
 func (w Wait) End(ctx context.Context) (Turn, error) { return w.EndTicking(ctx, nil, nil) }
 
 // EndTicking is End for a caller that has something to do meanwhile. It calls tick, in the
 // goroutine of the caller, for each message of ticks. A turn that comes then waits for it.
 func (w Wait) EndTicking(ctx context.Context, ticks <-chan time.Time, tick func()) (Turn, error) {
-	if w.ticket == nil {
-		panic("serializer: End of a wait that has ended")
+	if w.ticket == nil || w.ticket.ready == nil {
+		panic("serializer: End of a wait that has ended, or that is by Join")
 	}
 	e, t := w.ticket.engine, w.ticket
 	var expired <-chan time.Time
@@ -136,6 +139,7 @@ func (w Wait) EndTicking(ctx context.Context, ticks <-chan time.Time, tick func(
 		break
 	}
 	e.channels.Put(t.ready) // it has had its only message
+	t.ready = nil           // the next one is another caller's: it must not go to a second End
 	return e.outcome(t)
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
+	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // The context of a turn ends with it, and its cause says why. It does not matter when it is
@@ -144,6 +145,41 @@ func TestSetCaller(t *testing.T) {
 			}
 			turn.Leave()
 			_ = e.Close()
+		}
+	})
+}
+
+// A mistake that would silently cost somebody his turn panics: at a second End, the message for
+// another caller got lost.
+func TestMistakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New(memory.Options{})
+		e := serializer.New(store, serializer.Options{})
+		defer e.Close()
+		turn := enter(t, e, arrival())
+		_, wait, _ := e.Arrive(arrival())
+		turn.Leave()
+		turn, _ = wait.End(t.Context())
+		defer turn.Leave()
+		joined := e.Join(arrival(), func(turn serializer.Turn, err error) {
+			if err == nil {
+				turn.Leave()
+			}
+		})
+		for mistake, do := range map[string]func(){
+			"a second End":            func() { _, _ = wait.End(t.Context()) },
+			"End after Join":          func() { _, _ = joined.End(t.Context()) },
+			"Join without a function": func() { e.Join(arrival(), nil) },
+			"a second engine":         func() { serializer.New(store, serializer.Options{}) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", mistake)
+					}
+				}()
+				do()
+			}()
 		}
 	})
 }

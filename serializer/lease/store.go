@@ -100,6 +100,9 @@ func (st *Store) Path() string { return st.Options.Path }
 
 // Follow implements [serializer.Store].
 func (st *Store) Follow(events serializer.Events) {
+	if st.events != nil {
+		panic("lease: a second engine on a store: open another store, or share the engine")
+	}
 	st.events = events
 	st.running.Go(st.run)
 }

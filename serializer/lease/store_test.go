@@ -101,6 +101,18 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// Bug: a second engine took the reports of the first, whose callers waited for ever.
+func TestSecondEngine(t *testing.T) {
+	st, _, l := follow()
+	defer st.Close()
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	st.Follow(l)
+}
+
 // Bug: a session that ended while the store was closed was reported after Close.
 func TestEndWhileClosing(t *testing.T) {
 	st, starts, l := follow()

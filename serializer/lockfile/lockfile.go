@@ -142,6 +142,9 @@ func (s *Store) Path() string { return s.opened }
 
 // Follow implements [serializer.Store].
 func (s *Store) Follow(events serializer.Events) {
+	if s.events != nil {
+		panic("lockfile: a second engine on a store: open another store on the directory, or share the engine")
+	}
 	s.events = events
 	s.running.Go(s.monitor)
 }

@@ -60,3 +60,15 @@ func TestOpenWhileOthersDiscard(t *testing.T) {
 	close(stop)
 	discarding.Wait()
 }
+
+// Bug: a second engine took the reports of the first, whose callers waited for ever.
+func TestSecondEngine(t *testing.T) {
+	store := openStore(t, t.TempDir())
+	defer serializer.New(store, serializer.Options{}).Close()
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	serializer.New(store, serializer.Options{})
+}

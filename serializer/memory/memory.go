@@ -50,7 +50,12 @@ func (s *Store) Immediate() {}
 func (s *Store) Path() string { return s.path }
 
 // Follow implements [serializer.Store].
-func (s *Store) Follow(events serializer.Events) { s.events = events }
+func (s *Store) Follow(events serializer.Events) {
+	if s.events != nil {
+		panic("memory: a second engine on a store: give each engine its own, or share the engine")
+	}
+	s.events = events
+}
 
 // Append implements [serializer.Store]. A number is the time in microseconds, but always
 // greater than the last one, whatever the clock does.
