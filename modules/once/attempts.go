@@ -20,23 +20,23 @@ type attempts struct {
 	cut  func(cause error)
 
 	sent      atomic.Bool           // at least a part of the request may have been sent
-	open      atomic.Bool           // and no answer has come since
+	open      atomic.Bool           // and nothing has come back since
 	shared    atomic.Bool           // it was sent by HTTP/2
-	before    atomic.Pointer[any]   // what latency was when a connection was asked for, or nil if none was
+	dialed    atomic.Bool           // by any transport, such as that of FastCGI
+	before    atomic.Pointer[any]   // what latency was when net/http asked for a connection, or nil
 	handshake atomic.Pointer[error] // of the latest TLS handshake
-
-	dialed, connected atomic.Bool // by any transport, such as that of FastCGI
 }
 
 var errSentOnce = errors.New("the connection to the upstream broke after the request had been sent, and it is not sent again")
+
+const proxyPlaceholder, statusPlaceholder = "http.reverse_proxy.upstream.", "http.reverse_proxy.status_code"
 
 // init forgets what proxies before have noted.
 func (a *attempts) init(repl *caddy.Replacer, cut func(cause error)) {
 	a.repl, a.cut = repl, cut
 	repl.DeleteByPrefix(proxyPlaceholder)
+	repl.Delete(statusPlaceholder)
 }
-
-const proxyPlaceholder = "http.reverse_proxy.upstream."
 
 // noted is what Caddy's proxy has noted of the upstream that it has chosen last, or nil.
 func (a *attempts) noted(what string) any {
@@ -58,9 +58,21 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			a.open.Store(false)
 			a.shared.Store(false)
 		},
+		DNSDone: func(info httptrace.DNSDoneInfo) {
+			if info.Err != nil {
+				a.dialed.Store(true)
+			}
+		},
+		ConnectStart: func(_, _ string) {
+			if a.before.Load() == nil && a.isOpen() { // a proxy tries again over FastCGI
+				a.cut(errSentOnce)
+			}
+		},
 		ConnectDone: func(_, _ string, err error) {
-			if a.dialed.Store(true); err == nil {
-				a.connected.Store(true)
+			a.dialed.Store(true)
+			if err == nil && a.before.Load() == nil && a.noted("address") != nil {
+				a.sent.Store(true)
+				a.open.Store(true)
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -82,21 +94,26 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 	}
 }
 
-// isOpen reports whether the latest attempt of net/http has got no answer. After an interim one by
-// HTTP/2, only the proxy notices the final one.
-func (a *attempts) isOpen() bool {
-	before := a.before.Load()
-	return a.open.Load() && (before == nil || a.noted("latency") == *before)
+// isAnswered reports whether Caddy's proxy has got the head of an answer since net/http asked for the
+// latest connection. After an interim answer by HTTP/2, nothing else tells.
+func (a *attempts) isAnswered() bool {
+	var before any
+	if latency := a.before.Load(); latency != nil {
+		before = *latency
+	}
+	return a.noted("latency") != before
 }
 
-// reached reports whether an upstream may have got the request, and whether it has not answered. Of
-// other transports than net/http, such as FastCGI, it is known only that a proxy has chosen an
-// upstream, and perhaps that there was no connection.
+// isOpen reports whether nothing has come back of the latest attempt.
+func (a *attempts) isOpen() bool { return a.open.Load() && !a.isAnswered() }
+
+// reached reports whether an upstream may have got the request, and whether it has not answered. A
+// transport may tell nothing of its connections. Of others than Caddy's proxy, it is known only that
+// something has come back.
 func (a *attempts) reached() (sent, open bool) {
-	latency := a.noted("latency")
-	other := a.noted("address") != nil && a.before.Load() == nil && (a.connected.Load() || !a.dialed.Load())
-	open = a.isOpen() || other && latency == nil
-	return open || a.sent.Load() || latency != nil, open
+	proxied := a.noted("address") != nil
+	sent = a.sent.Load() || a.noted("latency") != nil || proxied && a.before.Load() == nil && !a.dialed.Load()
+	return sent, sent && !a.isAnswered() && (proxied || a.open.Load())
 }
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -111,7 +112,7 @@ func TestBodyOutlivesClient(t *testing.T) {
 }
 
 // Bug: FastCGI broke off after an upstream had the request, and an error route behind once, which JSON can
-// have, freed the key. Bug: so did one that found no upstream.
+// have, freed the key. Bug: so did one that found no upstream, and one after a part of an answer's head.
 func TestErrorRouteBehind(t *testing.T) {
 	php, dial := testcaddy.Serve(t, nil), new(net.Dialer)
 	inner := &Handler{Key: "{http.vars.none}", Required: true}
@@ -119,6 +120,14 @@ func TestErrorRouteBehind(t *testing.T) {
 	for name, answers := range map[string]caddyhttp.HandlerFunc{
 		"with an error":  func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(401, errors.New("log in")) },
 		"with an answer": func(w http.ResponseWriter, _ *http.Request) error { w.WriteHeader(429); return nil },
+		"after a part of a head": func(w http.ResponseWriter, r *http.Request) error {
+			trace := httptrace.ContextClientTrace(r.Context())
+			trace.GetConn("")
+			trace.WroteHeaderField("Host", nil)
+			trace.GotFirstResponseByte()
+			w.WriteHeader(429)
+			return nil
+		},
 		"with no upstream": func(http.ResponseWriter, *http.Request) error {
 			return reverseproxy.NewDialError(errors.New("refused"))
 		},

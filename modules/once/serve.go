@@ -72,7 +72,6 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		requestbody.EndConnection(w, r)
 		return err
 	}
-	defer p.leave() // for storage that panics
 	found, err := p.find(w, r)
 	if err == nil && found == nil {
 		return p.run(w, r, next)
@@ -249,12 +248,12 @@ func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error)
 // settle stores what became of the request, unless another process may have the turn, and so the
 // record, by now.
 func (p *passage) settle(err error) {
-	sent, _ := p.sent.reached()
-	counted, passes := first, true
+	counted, passes := first, false
 	switch p.asked.Outcome {
 	case freed:
-		counted, passes = freed, false
+		counted = freed
 	case unknown:
+		sent, _ := p.sent.reached()
 		passes = !sent
 		p.logSome("unknown "+p.key.hash, zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
 	}

@@ -36,6 +36,9 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 			status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") != ""
 	}
 	frees = frees || slices.Contains(freeing, status)
+	if upstream, answered := p.repl.Get(statusPlaceholder); answered && upstream != status {
+		frees = false // the upstream may have acted before another handler gave the status
+	}
 	switch {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
 		return unknown

@@ -78,11 +78,6 @@ func (c *Context) Init(r *http.Request, finish bool, turns *Turns) {
 	}
 }
 
-// Trace lets net/http report what it does for the next handlers. It is called after Init.
-func (c *Context) Trace(trace *httptrace.ClientTrace) {
-	c.inside.Context = httptrace.WithClientTrace(c.inside.Context, trace)
-}
-
 // outermost is the first of the turns that the request holds.
 func (c *Context) outermost() *Context {
 	for c.around != nil {
@@ -124,6 +119,13 @@ func (c *Context) Begin(r *http.Request, turn serializer.Turn) {
 //
 //go:noinline
 func setContext(r *http.Request, ctx *fixedType) { *r = *r.WithContext(ctx) }
+
+// Trace lets net/http report what it does for the next handlers. end ends their context.
+func Trace(r *http.Request, trace *httptrace.ClientTrace) (end context.CancelCauseFunc) {
+	ctx, end := context.WithCancelCause(r.Context())
+	setContext(r, &fixedType{httptrace.WithClientTrace(ctx, trace)})
+	return end
+}
 
 var errOver = fmt.Errorf("the turn is over (%w)", context.Canceled)
 
