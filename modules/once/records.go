@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -16,13 +15,13 @@ import (
 
 // record is what the storage has of a key. A key without a record is free.
 type record struct {
-	Outcome outcome     // of repetitions: repeated, not_kept or unknown
-	Since   time.Time   // it is kept: when the first request ended, or began if it has not
-	Address []byte      // SHA-256 of that request's method and address
-	Sum     []byte      // SHA-256 of its body, if bodies are compared
-	Status  int         // of the answer
-	Header  http.Header // of the answer, those fields that are repeated
-	Body    []byte      `json:"-"` // of the answer
+	Outcome outcome   // of repetitions: repeated, not_kept or unknown
+	Since   time.Time // it is kept: when the first request ended, or began if it has not
+	Address []byte    // SHA-256 of that request's method and address
+	Sum     []byte    // SHA-256 of its body, if bodies are compared
+	Status  int       // of the answer
+	Fields  []byte    // of the answer, those that are repeated, as HTTP/1 has them; not all are UTF-8
+	Body    []byte    `json:"-"` // of the answer
 }
 
 // seal encrypts a record: its JSON, followed by the body. A key's records cannot be exchanged for
@@ -71,42 +70,69 @@ const (
 // folder is that of the records that are kept from the day of a time.
 func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.DateOnly) }
 
-// load finds the record of a key that is not older than keep now. It returns nil if there is none.
-func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
+// patiently lets the storage do something. Files and some other storage do not know contexts: what they do
+// then may end later, or never.
+func patiently(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	oldest := folder(now.Add(-keep - clockSkew))
-	for t := now.Add(clockSkew); folder(t) >= oldest; t = t.Add(-day) {
-		sealed, err := r.storage.Load(ctx, folder(t)+"/"+k.hash)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("loading a record from the storage: %w", err)
-		}
-		found, err := k.open(sealed)
-		if err != nil || now.Sub(found.Since) > keep {
-			return nil, err
-		}
-		return found, nil
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if thrown := recover(); thrown != nil {
+				done <- fmt.Errorf("the storage panicked: %v", thrown)
+			}
+		}()
+		done <- do(ctx)
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return nil, nil
+}
+
+// load finds the record of a key that is not older than keep now. It returns nil if there is none.
+func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
+	var found *record
+	err := patiently(ctx, func(ctx context.Context) error {
+		oldest := folder(now.Add(-keep - clockSkew))
+		for t := now.Add(clockSkew); folder(t) >= oldest; t = t.Add(-day) {
+			sealed, err := r.storage.Load(ctx, folder(t)+"/"+k.hash)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err == nil {
+				found, err = k.open(sealed)
+			}
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("loading a record from the storage: %w", err)
+	}
+	if found != nil && now.Sub(found.Since) > keep {
+		return nil, nil
+	}
+	return found, nil
 }
 
 // store writes the record of a key, or removes that of one that was freed.
-func (r *records) store(k *key, what *record) (err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+func (r *records) store(k *key, what *record) error {
 	name := folder(what.Since) + "/" + k.hash
-	if what.Outcome == freed {
-		err = r.storage.Delete(ctx, name)
-	} else {
+	change := func(ctx context.Context) error { return r.storage.Delete(ctx, name) }
+	if what.Outcome != freed {
 		sealed := k.seal(what)
-		if err = r.storage.Store(ctx, name, sealed); err == nil {
-			stored.Add(float64(len(sealed)))
+		change = func(ctx context.Context) error {
+			err := r.storage.Store(ctx, name, sealed)
+			if err == nil {
+				stored.Add(float64(len(sealed)))
+			}
+			return err
 		}
 	}
-	if err != nil {
+	if err := patiently(context.Background(), change); err != nil {
 		return fmt.Errorf("changing a record in the storage: %w", err)
 	}
 	return nil

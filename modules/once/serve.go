@@ -1,12 +1,15 @@
 package once
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strings"
 	"time"
@@ -62,7 +65,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if err != nil {
 		return p.refuse(w, r, err)
 	}
-	if again, _ := repl.Get(p.again()); again == true {
+	if again, _ := repl.Get(p.again()); again == true { // in an error route, the turn is over
+		p.sent.repl, p.sent.cut = repl, turncontext.Trace(r, p.sent.trace())
 		return next.ServeHTTP(w, r)
 	}
 	p.context.Init(r, true, p.turns)
@@ -202,14 +206,15 @@ func (p *passage) leave() {
 }
 
 // begin stores that the first request has begun. If that fails, the record may be there
-// nevertheless, and is removed, unless the turn is lost: then it may be that of another process.
+// nevertheless, and is removed, unless the turn is lost: then it may be that of another process. If the
+// storage takes too long, a removal could come later still, and remove that of the next request.
 func (p *passage) begin() error {
 	p.asked.Outcome, p.asked.Since = unknown, time.Now()
 	err := p.handler.records.store(&p.key, &p.asked)
 	if cause := context.Cause(p.turn.Context()); cause != nil {
 		return fmt.Errorf("the turn was taken back: %w", cause)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		p.asked.Outcome = freed
 		_ = p.handler.records.store(&p.key, &p.asked) // if this fails, too, repetitions are refused
 	}
@@ -224,8 +229,8 @@ func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	r.Header.Del("Accept-Encoding") // a repetition may accept none
 	w.Header().Del("Retry-After")   // of a queue before that has refused the request
 	p.sent.init(p.repl, func(cause error) { p.context.Revoke(cause) })
-	p.context.Trace(p.sent.trace())
 	p.context.Begin(r, p.turn)
+	turncontext.Trace(r, p.sent.trace())
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))
 	return p.response.Deliver(p.runInside(r, next))
 }
@@ -239,8 +244,11 @@ func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error)
 	err = p.response.Serve(next, r)
 	answer := p.response.Answer()
 	if p.asked.Outcome = p.judge(answer, err); p.asked.Outcome == repeated {
-		p.asked.Status, p.asked.Body, p.asked.Header = answer.Status, answer.Body, maps.Clone(answer.Header)
-		maps.DeleteFunc(p.asked.Header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
+		header, fields := maps.Clone(answer.Header), new(bytes.Buffer)
+		maps.DeleteFunc(header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
+		_ = header.Write(fields) // in memory
+		fields.WriteString("\r\n")
+		p.asked.Status, p.asked.Body, p.asked.Fields = answer.Status, answer.Body, fields.Bytes()
 	}
 	return err
 }
@@ -272,7 +280,8 @@ func (p *passage) settle(err error) {
 // repeat answers a repetition by the record of the key.
 func (p *passage) repeat(w http.ResponseWriter, found *record) error {
 	p.count(repeated)
-	maps.Copy(w.Header(), found.Header)
+	fields, _ := textproto.NewReader(bufio.NewReader(bytes.NewReader(found.Fields))).ReadMIMEHeader() // which were written here
+	maps.Copy(w.Header(), fields)
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.WriteHeader(found.Status)
 	if len(found.Body) == 0 { // a status such as 204 allows none
