@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -19,6 +20,7 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 )
 
 // Writers are alone. They need their busy timeout all the same. Bug: without it, and beside
@@ -112,6 +114,27 @@ func TestTwoGPUs(t *testing.T) {
 	want(t, answers[2], 200, "served api/2")
 	first.Leave()
 	want(t, answers[0], 200, "served api/0")
+}
+
+// Bug: a server that was down failed one prompt after another while the other server worked.
+// One prompt waits for it now.
+func TestTwoGPUsOneDown(t *testing.T) {
+	one, down := testcaddy.NewGatedUpstream(t), testprocess.FreeAddr(t)
+	k := cook(t, "Two GPUs", "10.0.0.1:11434", one.Addr, "10.0.0.2:11434", down)
+	var answers []<-chan testcaddy.Answer
+	for i := range 4 {
+		answers = append(answers, testcaddy.Send(t, "POST", fmt.Sprintf("%sapi/%d", k.url, i), "{}"))
+		k.awaitTickets(t, "gpu_", i+1)
+	}
+	for _, i := range []int{0, 2, 3} {
+		one.Next(fmt.Sprint("api/", i)).Leave()
+		want(t, answers[i], 200, "served")
+	}
+	back, err := net.Listen("tcp", down)
+	check(t, err)
+	defer back.Close()
+	go http.Serve(back, http.NotFoundHandler())
+	want(t, answers[1], 404, "")
 }
 
 // A call's messages, small and large, go in both directions while the next call waits, and
