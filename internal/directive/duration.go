@@ -38,7 +38,11 @@ const Longest = 365 * 24 * time.Hour
 // mean: over a year, or, since a number in JSON is nanoseconds, below a millisecond.
 func CheckDuration(name string, d, least time.Duration) error {
 	if d > 0 && d < time.Millisecond {
-		return fmt.Errorf("%s %s: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as \"30s\"", name, d)
+		expected := "1ms or more, or 0"
+		if least > 0 {
+			expected = least.String() + " or more"
+		}
+		return fmt.Errorf("%s %s: expected a duration of %s; in JSON, a number is nanoseconds: write a text such as \"30s\"", name, d, expected)
 	}
 	if d > Longest {
 		return fmt.Errorf("%s %s: expected a duration of %s or less, such as 15s", name, d, Longest)

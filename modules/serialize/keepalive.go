@@ -47,6 +47,9 @@ func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) error {
 		if err != nil {
 			return err
 		}
+		if s.KeepAlive.Interval != nil {
+			return d.Errf("keepalive: unexpected %q after another interval; expected one", text)
+		}
 		s.KeepAlive.Interval = &interval
 	}
 	return nil

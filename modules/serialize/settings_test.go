@@ -90,7 +90,10 @@ func TestUsualInterval(t *testing.T) {
 // JSON that nobody can mean is refused, and the error says what is expected. A number there is
 // nanoseconds.
 func TestErrorsOfJSON(t *testing.T) {
-	const text = `: expected a duration of 1ms or more, or 0; in JSON, a number is nanoseconds: write a text such as "30s"`
+	const (
+		number = `; in JSON, a number is nanoseconds: write a text such as "30s"`
+		text   = `: expected a duration of 1ms or more, or 0` + number
+	)
 	for _, test := range []struct{ json, says string }{
 		{`{"timeout": 30}`, "timeout 30ns" + text},
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
@@ -99,8 +102,8 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"hold_at_least": "366d"}`, "hold_at_least 8784h0m0s: expected a duration of 8760h0m0s or less, such as 15s"},
 		{`{"hold_at_least": "6s", "shared_methods": ["GET"]}`, "hold_at_least: it cannot be combined with shared_methods; expected one of the two"},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
-		{`{"waiting_page": {"hold": 15}}`, "hold 15ns" + text},
-		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns" + text},
+		{`{"waiting_page": {"hold": 15}}`, "hold 15ns: expected a duration of 1s or more" + number},
+		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns: expected a duration of 1s or more" + number},
 		{`{"keepalive": {"interval": 0}}`, "keepalive 0s: expected a duration of 1s or more, such as 60s"},
 		{`{"keepalive": {"always": true}, "buffer": -1}`,
 			"keepalive: a client that still sends its body gets no event stream; expected a buffer with a size, not `buffer off`"},

@@ -35,7 +35,7 @@ func checkSlots(names []string) error {
 		return fmt.Errorf("slots: found %d names; expected %s", len(names), wantSlots)
 	}
 	for i, name := range names {
-		if name == "" {
+		if strings.TrimSpace(name) == "" {
 			return fmt.Errorf("slots: name %d is empty; expected %s", i+1, wantSlots)
 		}
 		if slices.Contains(names[:i], name) {
