@@ -17,18 +17,25 @@ import (
 // The same is kept for each client of a queue. So a client that leaves its turns unclaimed
 // does not get more time because others claim theirs.
 //
+// And it is kept apart for browsers that were here when their turns came: many turns may come
+// at once, and these browsers must not be too late because others have gone.
+//
 // A browser that has not sent its cookie back costs nothing: its turn does not wait at all.
 type absences struct {
-	mu    sync.Mutex
-	costs map[absent]absence // where some is used up
-	long  map[string]int     // how many turns of a queue have the larger allowance now
+	mu      sync.Mutex
+	costs   map[absent]absence // where some is used up
+	cleaned time.Time          // when costs were looked through, which may be many
+	long    map[string]int     // how many turns of a queue have the larger allowance now
 }
 
 // absent is a queue, or a client in it.
-type absent struct{ queue, client string }
+type absent struct {
+	queue, client string
+	here          bool // when the turn came
+}
 
 // both are the queue, and the client in it, if its address is known.
-func (of absent) both() []absent { return slices.Compact([]absent{{queue: of.queue}, of}) }
+func (of absent) both() []absent { return slices.Compact([]absent{{of.queue, "", of.here}, of}) }
 
 type absence struct {
 	used   float64 // of the allowance, from 0 to 1
@@ -51,7 +58,7 @@ func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
 
 func (t *Ticket) absences() *absences { return &t.places().absences }
 
-func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Described.ClientIP} }
+func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Described.ClientIP, t.wasHere} }
 
 // offer gives an allowance to a turn, until it is settled, and says what is left of it. The larger one
 // is for visits: places is how many their queue has, or 0. No more than a tenth of them have it, and a
@@ -59,7 +66,10 @@ func (t *Ticket) absent() absent { return absent{t.about.Queue, t.about.Describe
 func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return time.Since(cost.latest) >= absencesKept })
+	if time.Since(a.cleaned) >= time.Second {
+		maps.DeleteFunc(a.costs, func(_ absent, cost absence) bool { return time.Since(cost.latest) >= absencesKept })
+		a.cleaned = time.Now()
+	}
 	most := 0.0
 	for _, of := range of.both() {
 		most = max(most, a.costs[of].used)
@@ -90,6 +100,8 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 		case part > 0:
 			a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
 		case part == claimed:
+			delete(a.costs, of)
+			of.here = !of.here
 			delete(a.costs, of)
 		}
 	}

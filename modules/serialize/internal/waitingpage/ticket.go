@@ -45,6 +45,7 @@ type Ticket struct {
 	wait    serializer.Wait
 	turn    serializer.Turn // from offered on, until the ticket leaves it
 	came    time.Time       // when it was offered
+	wasHere bool            // the browser, at that time
 	left    time.Duration   // at that time, of what absent browsers may cost the queue
 	allowed time.Duration   // in all
 	err     error           // why the ticket is over, or is about to be; else nil
@@ -303,6 +304,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 			places = line.Capacity
 		}
 		t.came = time.Now()
+		t.wasHere = t.here > 0 || t.came.Sub(t.seen) < min(t.gap+t.gap/4, leastHold) // or on its way
 		t.allowed, t.left = t.absences().offer(t.absent(), places)
 	}
 	if err = cmp.Or(t.err, err); err != nil {

@@ -3,6 +3,7 @@ package waitingpage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -218,15 +219,15 @@ func TestUnclaimedTurnsWaitLessAndLess(t *testing.T) {
 func TestAbsencesEndApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := absences{costs: make(map[absent]absence)}
-		a.settle(absent{"q", "one"}, allowance, 1)
+		a.settle(absent{queue: "q", client: "one"}, allowance, 1)
 		time.Sleep(absencesKept / 2)
-		a.settle(absent{"q", "two"}, allowance, 1)
+		a.settle(absent{queue: "q", client: "two"}, allowance, 1)
 		time.Sleep(absencesKept/2 + time.Second)
-		if _, left := a.offer(absent{"q", "three"}, 0); left != 0 {
+		if _, left := a.offer(absent{queue: "q", client: "three"}, 0); left != 0 {
 			t.Errorf("half a minute after an absence, %v are left", left)
 		}
 		time.Sleep(absencesKept)
-		if _, left := a.offer(absent{"q", "three"}, 0); left != allowance {
+		if _, left := a.offer(absent{queue: "q", client: "three"}, 0); left != allowance {
 			t.Errorf("a minute later, %v are left", left)
 		}
 	})
@@ -273,6 +274,46 @@ func TestLateBrowserIsNotAbsent(t *testing.T) {
 			q.Errorf("the next turn waited for %v; expected 3 s", idle)
 		}
 	})
+}
+
+// Bug: after six places that nobody claimed, a page that was open had 100 ms to come for its turn. With 200
+// places, of which a tenth had been left, every ninth browser with a round trip of 300 ms lost its place.
+func TestOpenPageBesideAbsentBrowsers(t *testing.T) {
+	for _, script := range []bool{true, false} {
+		inQueue(t, func(q *queue, inside serializer.Turn) {
+			for range 10 {
+				q.proven()
+			}
+			q.idleAfter(inside)
+			inside = q.enter()
+			mine := q.proven()
+			if script {
+				go mine.await(q.Context(), askTime)
+			} else {
+				time.Sleep(refreshTime)
+				q.want(mine, errWaiting)
+			}
+			synctest.Wait()
+			inside.Leave()
+			time.Sleep(refreshTime)
+			q.served(mine)
+		})
+	}
+}
+
+// Bug: each turn that came looked through all absences of the last minute, which kept a core busy.
+func TestManyAbsences(t *testing.T) {
+	a := absences{costs: make(map[absent]absence)}
+	for i := range 100_000 {
+		a.settle(absent{queue: fmt.Sprint(i)}, 0, 1)
+	}
+	begun := time.Now()
+	for range 1000 {
+		a.offer(absent{queue: "q"}, 0)
+	}
+	if took := time.Since(begun); took > time.Second {
+		t.Errorf("a thousand turns took %v", took)
+	}
 }
 
 // Bug: a browser whose round trip took longer than a second lost its place. Without
