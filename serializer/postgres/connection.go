@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -39,13 +40,23 @@ func discard(conns ...*pgx.Conn) {
 // when it has been idle for a while, because a process that is cut off cannot.
 func (st *Store) connect(ctx context.Context, idle time.Duration) (conn *pgx.Conn, direct bool, err error) {
 	if conn, err = pgx.ConnectConfig(ctx, st.server); err != nil {
-		return nil, false, err
+		return nil, false, refusal{err}
 	}
 	requests := new(pgx.Batch)
 	requests.Queue(statements["settle"], int64(conn.PgConn().PID()), idle.Milliseconds(), st.patience.Milliseconds()/3).QueryRow(
 		func(row pgx.Row) error { return row.Scan(&direct) })
 	return conn, direct, st.exchange(ctx, conn, requests)
 }
+
+// refusal is why no host could be connected to. The library gives each host, and each attempt with and
+// without TLS, a line of its own, which would break a log.
+type refusal struct{ error }
+
+func (r refusal) Error() string {
+	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(r.error.Error())
+}
+
+func (r refusal) Unwrap() error { return r.error }
 
 // once sends requests on a connection of their own.
 func (st *Store) once(ctx context.Context, requests *pgx.Batch) error {

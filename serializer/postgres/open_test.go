@@ -1,10 +1,26 @@
 package postgres
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// Bug: the error had a line for each attempt. It must still be known as that of a connection.
+func TestRefusalIsOneLine(t *testing.T) {
+	st, err := Open(Options{URL: "postgres://a@127.0.0.1:1,127.0.0.1:1/b"})
+	if err == nil {
+		defer st.Close()
+		_, _, err = st.connect(t.Context(), time.Second)
+	}
+	_, connecting := errors.AsType[*pgconn.ConnectError](err)
+	if !connecting || strings.Contains(err.Error(), "\n") || strings.Count(err.Error(), "127.0.0.1:1 ") < 2 {
+		t.Errorf("%q", err)
+	}
+}
 
 // Bugs: parts of passwords were in the errors of malformed URLs, and in the log. A namespace that
 // PostgreSQL cannot keep was refused only by the server, again and again.
