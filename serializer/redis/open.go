@@ -67,8 +67,12 @@ func Open(o Options) (*Store, error) {
 // Check returns an error for options that are invalid, whatever the defaults.
 func (o Options) Check() error {
 	for _, address := range o.Addresses {
-		if _, port, err := net.SplitHostPort(address); err != nil || port == "" || strings.ContainsAny(address, "@/") { // errors and logs show them
+		_, port, err := net.SplitHostPort(address)
+		if err != nil || port == "" || strings.ContainsAny(address, "@/") { // errors and logs show them
 			return errors.New("expected addresses as host:port, with the port; a login is in Options.Username and Password")
+		}
+		if _, err := net.LookupPort("tcp", port); err != nil {
+			return fmt.Errorf("port %q of an address: expected 1 to 65535", port)
 		}
 	}
 	switch {

@@ -36,6 +36,7 @@ func TestOpen(t *testing.T) {
 		"nothing":           {Options{}, true},
 		"no port":           {Options{Addresses: []string{"127.0.0.1"}}, true},
 		"an empty port":     {Options{Addresses: []string{"127.0.0.1:"}}, true},
+		"no such port":      {Options{Addresses: []string{"127.0.0.1:99999"}}, true},
 		"a URL":             {Options{Addresses: []string{"redis://127.0.0.1:6379"}}, true},
 		"a negative number": {Options{Addresses: []string{s.address}, Database: -1}, true},
 		"an address":        {Options{Addresses: []string{s.address}, Username: "u", Password: "secret", Database: 3}, false},
