@@ -8,7 +8,7 @@ type Rule struct {
 	Shared bool
 
 	// Limit is how many arrivals may be inside together with this one, itself included.
-	// For exclusive arrivals, zero means 1; for shared ones, it means no limit.
+	// For exclusive arrivals, zero or less means 1; for shared ones, no limit.
 	Limit int
 }
 

@@ -19,7 +19,7 @@ type Arrival struct {
 	Rule Rule
 
 	// MaxWaiting is how many others may already wait. If that many do, the arrival is
-	// refused with [ErrFull]. Zero means no limit.
+	// refused with [ErrFull]. Zero or less means no limit.
 	MaxWaiting int
 
 	// DropOldest lets the arrival queue even if MaxWaiting others already wait. It is

@@ -67,7 +67,8 @@ type Options struct {
 	Log *slog.Logger // nil means no log
 }
 
-// New makes an engine that keeps its queues in a store, which belongs to it from now on.
+// New makes an engine that keeps its queues in a store, which belongs to it from now on. One
+// engine serves any number of queues; a second one on the same store panics.
 func New(store Store, o Options) *Engine {
 	e := &Engine{
 		store: store, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), done: make(chan struct{}),
@@ -135,7 +136,8 @@ func (e *Engine) Holds(queue string) (ages []time.Duration) {
 // Evict takes one ticket out of a queue. A waiter is refused with [ErrEvicted]. A holder
 // is notified by [Arrival.Revoke], and keeps its turn until it leaves. The owner of a
 // ticket of another process is asked to do the same. The error is [ErrNoTicket] if the
-// queue has no such ticket. If ctx is done before, the owner still obeys when it can.
+// queue has no such ticket. If ctx is done before, the owner still obeys when it can. The token is
+// [Turn.Token], or [TicketState.Token] after [strconv.ParseUint].
 func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 	err := e.using(ctx, func(ctx context.Context) error {
 		if err := e.store.Sync(ctx); err != nil {
@@ -200,8 +202,8 @@ const closeTime = time.Second
 
 // Close refuses further arrivals and all waiters. A holder is notified by
 // [Arrival.Revoke] ([ErrClosed]), and stays inside until it leaves. When the last one has
-// left, the store is closed. Close waits for that, but not for long. Calls after the
-// first do nothing.
+// left, the store is closed. Close waits for that, but at most a second: leave before the
+// program ends. It returns nil: an error of the store is logged. Calls after the first do nothing.
 func (e *Engine) Close() error {
 	if e.close() {
 		select {

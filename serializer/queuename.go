@@ -109,7 +109,7 @@ func checkStart(text string) error {
 }
 
 func badQueueName(name, why string) error {
-	return fmt.Errorf("%w: %q %s; QueueName turns any text into a name", ErrQueueName, name, why)
+	return fmt.Errorf("%w: %.150q %s; QueueName turns any text into a name", ErrQueueName, name, why)
 }
 
 // mustEscape takes bytes, too: those beyond ASCII must all be escaped.

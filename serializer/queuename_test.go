@@ -41,6 +41,10 @@ func TestQueueNames(t *testing.T) {
 			t.Errorf("the name of all queues that begin with %q matches %q", start, queue)
 		}
 	}
+	// Bug: the error had all of a name, however long.
+	if err := serializer.CheckQueueName(strings.Repeat("x", 10_000)); err == nil || len(err.Error()) > 400 {
+		t.Errorf("a name of 10,000 bytes: %.500v", err)
+	}
 }
 
 // Any text makes a safe name, and different texts make different names.

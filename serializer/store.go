@@ -31,8 +31,8 @@ type Store interface {
 
 	// Append numbers the tickets, shows them to all processes that share the queues, and
 	// then reports them by [Events.Joined], in the given order. It returns when all are
-	// reported, or none of the rest can be: these are refused with the error. They must
-	// have left no trace. All tickets are of this process, perhaps of several queues, and at most
+	// reported, or none of the rest can be: these are refused with the error, in a [StorageError]
+	// unless [ReasonOf] knows it. They must have left no trace. All tickets are of this process, perhaps of several queues, and at most
 	// 64 come at once. The store sets Number, Arrived and Owner, and may set Key and Ref.
 	//
 	// One call is in progress at a time, unless the store is [Immediate]. It may block
