@@ -75,7 +75,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.effects[key]++
 	n := s.effects[key]
 	s.mu.Unlock()
-	for _, name := range []string{"Location", "Retry-After", "Content-Type", "X-Accel-Buffering", "Etag", "Link", "X-Order", "Set-Cookie"} {
+	for _, name := range []string{"Location", "Retry-After", "Orderly-Once", "Content-Type", "X-Accel-Buffering", "Etag", "Link", "X-Order", "Set-Cookie"} {
 		if value := query.Get(name); value != "" {
 			w.Header().Set(name, value)
 		}
@@ -175,6 +175,7 @@ func TestOutcomes(t *testing.T) {
 	outcomes := map[string]outcome{
 		"201 with Location":            {query: "status=201&Location=/orders/1%FC&Etag=%22a%22", status: 201, then: repeated, effects: 1},
 		"503 with Retry-After":         {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
+		"a refusal by another once":    {query: "status=409&Orderly-Once=running&Retry-After=5", status: 409, then: runs, effects: 2},
 		"free_errors":                  {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
 		"free_errors, and a 404":       {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
 		"499, as if the client left":   {query: "status=499", status: 499, then: "unknown", effects: 1},

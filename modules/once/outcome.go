@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -61,17 +60,16 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
-// retryAfter is how many seconds a client should wait before it asks again.
-const retryAfter = 5
+const reasonField = "Orderly-Once"
 
 // answer writes the outcome as problem details (RFC 9457).
 func (o outcome) answer(w http.ResponseWriter, r *http.Request) error {
 	header, status, detail := w.Header(), outcomes[o].status, outcomes[o].detail
 	header.Set("Content-Type", "application/problem+json")
-	header.Set("Orderly-Once", string(o))
+	header.Set(reasonField, string(o))
 	switch o {
 	case running, failed:
-		header.Set("Retry-After", strconv.Itoa(retryAfter))
+		header.Set("Retry-After", "5") // seconds
 	case unknown, notKept:
 		header.Set("X-Should-Retry", "false") // which libraries know
 		header.Set("Stripe-Should-Retry", "false")

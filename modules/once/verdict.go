@@ -16,7 +16,7 @@ import (
 )
 
 // freeing are the statuses that say that nothing was done: who asks has to log in, wait or come
-// again. 503 says so with Retry-After.
+// again. 503 says so with Retry-After, and so does a once that is the upstream.
 var freeing = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
 	http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests,
@@ -33,7 +33,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 		status = failure.StatusCode
 	} else {
 		frees = p.handler.FreeErrors && status >= 500 ||
-			status == http.StatusServiceUnavailable && answer.Header.Get("Retry-After") != ""
+			answer.Header.Get("Retry-After") != "" && (status == http.StatusServiceUnavailable || answer.Header.Get(reasonField) != "")
 	}
 	frees = frees || slices.Contains(freeing, status)
 	if upstream, answered := p.repl.Get(statusPlaceholder); answered && upstream != status {
