@@ -55,3 +55,13 @@ func FuzzTicketKey(f *testing.F) {
 		}
 	})
 }
+
+// Bug: endpoints that can never work were refused only when a caller wanted in.
+func TestInvalidEndpoints(t *testing.T) {
+	for _, endpoint := range []string{"", "10.0.0.1:2379", "http://10.0.0.1", "http://10.0.0.1:99999", "ftp://10.0.0.1:1"} {
+		if st, err := Open(Options{Endpoints: []string{"https://[::1]:2379", endpoint}}); err == nil {
+			st.Close()
+			t.Errorf("%q is accepted", endpoint)
+		}
+	}
+}

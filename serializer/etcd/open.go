@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -51,6 +53,8 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.New("opening etcd store: no endpoints")
 	case slices.ContainsFunc(o.Endpoints, func(url string) bool { return strings.Contains(url, "@") }): // errors and logs show them
 		return nil, errors.New("opening etcd store: an endpoint has a username; expected Options.Username and Password")
+	case slices.ContainsFunc(o.Endpoints, func(url string) bool { return !hasPort(url) }):
+		return nil, fmt.Errorf("opening etcd store: endpoints %q; expected URLs with the port, such as https://10.0.0.1:2379", o.Endpoints)
 	case lease.CheckTTL(o.TTL) != nil || o.TTL%time.Second != 0:
 		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from 2s to 1h", o.TTL)
 	}
@@ -65,4 +69,15 @@ func Open(o Options) (*Store, error) {
 		New: func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st} },
 	})
 	return st, nil
+}
+
+// hasPort reports whether an endpoint is a URL with a port: nothing would add what is missing, and
+// only callers would learn that it is.
+func hasPort(endpoint string) bool {
+	at, err := url.Parse(endpoint)
+	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Port() == "" {
+		return false
+	}
+	_, err = net.LookupPort("tcp", at.Port())
+	return err == nil
 }
