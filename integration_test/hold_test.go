@@ -66,6 +66,20 @@ func TestHeldTurnInLists(t *testing.T) {
 	c.wantOrder("first", "second")
 }
 
+// No more than concurrency enter within hold_at_least, by all Caddys of a directory together.
+func TestHeldTurnsKeepThePace(t *testing.T) {
+	t.Parallel()
+	const held, limit = 300 * time.Millisecond, 2
+	c := startQueue(t, "concurrency 2\nhold_at_least 300ms")
+	other, begun := c.another(), time.Now()
+	c.wantServed(c.getting("/"), other.getting("/"), c.getting("/"), other.getting("/"), c.getting("/"))
+	for i, hit := range c.Hits() {
+		if passed := hit.Entered.Sub(begun); passed < time.Duration(i/limit)*held {
+			t.Errorf("request %d entered after %v, with %d in %v", i, passed, limit, held)
+		}
+	}
+}
+
 // A held turn outlasts its client, a reload and a pause, but neither its process nor an eviction.
 func TestEndOfHeldTurn(t *testing.T) {
 	t.Parallel()
