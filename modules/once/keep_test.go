@@ -69,6 +69,7 @@ func TestKeep(t *testing.T) {
 			next := func(w http.ResponseWriter, _ *http.Request) error {
 				effects++
 				time.Sleep(2 * time.Hour)
+				w.Header().Set("Location", "/\x01\xfc")
 				_, _ = io.WriteString(w, "ok")
 				return c.err
 			}
@@ -76,8 +77,9 @@ func TestKeep(t *testing.T) {
 			go send(t.Context(), h, "k", http.NoBody, next)
 			for _, after := range []time.Duration{time.Minute, time.Hour - time.Minute} { // while it runs, and just before keep has passed
 				time.Sleep(after)
-				if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != c.want || err != nil || effects != 1 {
-					t.Errorf("a repetition: %d, %v; %d effects", w.Code, err, effects)
+				if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != c.want || err != nil || effects != 1 ||
+					c.err == nil && w.Header().Get("Location") != "/\x01\xfc" {
+					t.Errorf("a repetition: %d, %q, %v; %d effects", w.Code, w.Header(), err, effects)
 				}
 			}
 			time.Sleep(2 * time.Minute)

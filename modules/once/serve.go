@@ -1,7 +1,6 @@
 package once
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/textproto"
 	"slices"
 	"strings"
 	"time"
@@ -247,7 +245,6 @@ func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error)
 		header, fields := maps.Clone(answer.Header), new(bytes.Buffer)
 		maps.DeleteFunc(header, func(name string, _ []string) bool { return !p.handler.repeats(name) })
 		_ = header.Write(fields) // in memory
-		fields.WriteString("\r\n")
 		p.asked.Status, p.asked.Body, p.asked.Fields = answer.Status, answer.Body, fields.Bytes()
 	}
 	return err
@@ -280,7 +277,12 @@ func (p *passage) settle(err error) {
 // repeat answers a repetition by the record of the key.
 func (p *passage) repeat(w http.ResponseWriter, found *record) error {
 	p.count(repeated)
-	fields, _ := textproto.NewReader(bufio.NewReader(bytes.NewReader(found.Fields))).ReadMIMEHeader() // which were written here
+	fields := make(http.Header)
+	for line := range strings.SplitSeq(string(found.Fields), "\r\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			fields.Add(name, value)
+		}
+	}
 	maps.Copy(w.Header(), fields)
 	w.Header().Set("Idempotent-Replayed", "true")
 	w.WriteHeader(found.Status)
