@@ -90,10 +90,8 @@ func TestUsualInterval(t *testing.T) {
 // JSON that nobody can mean is refused, and the error says what is expected. A number there is
 // nanoseconds.
 func TestErrorsOfJSON(t *testing.T) {
-	const (
-		number = `; in JSON, a number is nanoseconds: write a text such as "30s"`
-		text   = `: expected a duration of 1ms or more, or 0` + number
-	)
+	const number = `; in JSON, a number is nanoseconds: write a text such as "30s"`
+	const text = `: expected a duration of 1ms or more, or 0` + number
 	for _, test := range []struct{ json, says string }{
 		{`{"timeout": 30}`, "timeout 30ns" + text},
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
