@@ -122,8 +122,11 @@ func TestReloadKeepsTheList(t *testing.T) {
 			return tickets
 		}
 		wait.Until(t, name+": it has its place", func() bool { before = lines(); return len(before) == 2 })
-		b.opens(t.Context(), "/").want(s, "page")
+		page := b.opens(t.Context(), "/").want(s, "page")
 		time.Sleep(10 * time.Millisecond)
+		if name == "visit added" && (len(page.Cookies()) != 1 || page.Cookies()[0].MaxAge != 0) {
+			t.Errorf("the cookie of before ends in some minutes, and the page has %v", page.Cookies())
+		}
 		if after := lines(); len(after) != 2 || after[0].Token != before[0].Token {
 			t.Errorf("%s: the line was %v, and is %v", name, before, after)
 		}

@@ -39,7 +39,8 @@ const (
 )
 
 // Where turns are visits, one of these begins the value of a cookie, and tells whether the
-// browser has had a visit. All other values begin with a hexadecimal digit or a capital letter.
+// browser has had a visit. All other values begin with a hexadecimal digit or a capital letter,
+// and end with their place. What says more comes later in the alphabet.
 const (
 	newcomer = "n"
 	visitor  = "v"
@@ -50,7 +51,7 @@ const (
 const leastCookieAge = 5 * time.Minute
 
 // setCookie names the ticket to its browser. Where turns are visits, the cookie lasts. So it is sent only to
-// a newcomer without one, and to a visitor whose cookie does not say that it has a visit.
+// a newcomer without such a one, and to a visitor whose cookie does not say that it has a visit.
 func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind string) {
 	if t.line.Load().Visits == nil {
 		age := max(leastCookieAge, 2*t.hold()) // of which the second hold is to learn that it is lost
@@ -58,7 +59,7 @@ func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind
 			age = max(age, registeredHold)
 		}
 		sendCookie(w, r, cookieName(r, t.id), sign(t.id), age)
-	} else if kind == newcomer && k.id == "" || kind == visitor && !k.visited {
+	} else if k.kind < kind {
 		sendCookie(w, r, cookieName(r, t.id), sign(kind+t.id), 0)
 	}
 }
@@ -138,9 +139,9 @@ func taken(r *http.Request) []cookie {
 
 // known is what the cookies of a request say of its browser in a queue.
 type known struct {
-	ticket  *Ticket // or nil
-	id      string  // of the browser where turns are visits, or before an opening; empty if no cookie says it
-	visited bool    // the browser has or had a visit
+	ticket *Ticket // or nil
+	id     string  // of the browser where turns are visits, or before an opening; empty if no cookie says it
+	kind   string  // newcomer or visitor, or empty; a visitor has or had a visit
 }
 
 // find returns what is known of a browser in a queue. Over TLS, other sites of the domain may
@@ -157,7 +158,7 @@ func (b *Book) find(r *http.Request, space, queue string) (k known) {
 			}
 		}
 		if strings.HasPrefix(c.id, queueMark(space, queue)) {
-			k.id, k.visited = c.id, k.visited || c.kind == visitor
+			k.id, k.kind = c.id, max(k.kind, c.kind)
 		}
 	}
 	if k.ticket != nil && k.id != "" {

@@ -65,7 +65,7 @@ func (b *Book) Visit(w http.ResponseWriter, r *http.Request, line *Line, queue s
 		k.ticket.setCookie(w, r, k, visitor)
 		return p, nil
 	}
-	if k.visited && !line.Serves(r) {
+	if k.kind == visitor && !line.Serves(r) {
 		return nil, visitEnded(queue)
 	}
 	return nil, nil
