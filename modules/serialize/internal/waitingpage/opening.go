@@ -181,7 +181,11 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
 		place.Ask = place.next.Seconds()
 	}
-	t.locked(func() { t.seen = time.Now().Add(place.next) })
+	t.locked(func() {
+		if t.proven.Load() { // else it has no more time for a proof than any other
+			t.seen = time.Now().Add(place.next)
+		}
+	})
 	return place, true
 }
 

@@ -348,6 +348,9 @@ func (t *Ticket) endLocked(why error) {
 		return
 	case t.state == registered:
 		close(t.decision)
+		if !t.proven.Load() { // its cookie proves the next one, so it has lost nothing
+			t.book.remove(t)
+		}
 	default:
 		t.line.Load().Report.Waited(&t.about, why)
 	}
