@@ -40,8 +40,8 @@ const (
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
-// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening. A
-// line that has no moment, but the page, opens what no line had in between.
+// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening:
+// also one without a moment, if it has the page.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
 	if line.Opens.IsZero() && line.Page == nil {
 		return nil
@@ -49,9 +49,7 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	o := b.openingOf(line.Space, prefix)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.line == nil {
-		o.line = line
-	}
+	o.line = cmp.Or(o.line, line)
 	return o
 }
 
@@ -181,11 +179,9 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 	if place.next = nextAsk(time.Until(place.Opens)); place.next > heldAsk {
 		place.Ask = place.next.Seconds()
 	}
-	t.locked(func() {
-		if t.proven.Load() { // else it has no more time for a proof than any other
-			t.seen = time.Now().Add(place.next)
-		}
-	})
+	if t.proven.Load() { // else it has no more time for a proof than any other
+		t.locked(func() { t.seen = time.Now().Add(place.next) })
+	}
 	return place, true
 }
 

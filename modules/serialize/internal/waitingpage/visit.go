@@ -56,19 +56,20 @@ func (n *Navigation) newID() string {
 // Visit returns a request's part in the visit of its browser. It is nil if the browser has
 // none. Then the error is a refusal if it had one, and the request is no navigation.
 // Revoke is called when the visit is taken back, as [serializer.Arrival.Revoke].
-func (b *Book) Visit(w http.ResponseWriter, r *http.Request, line *Line, queue string, revoke func(error)) (*Part, error) {
+func (b *Book) Visit(w http.ResponseWriter, r *http.Request, line *Line, queue string, revoke func(error)) (p *Part, err error) {
 	k := b.find(r, line.Space, queue)
 	if r.Header.Get(askHeader) != "" {
 		return nil, nil
 	}
-	if p := k.ticket.part(line.Visits, revoke); p != nil {
+	if t := k.ticket; t != nil {
+		t.locked(func() { p = t.partLocked(line.Visits, revoke) })
+	}
+	if p != nil {
 		k.ticket.setCookie(w, r, k, visitor)
-		return p, nil
+	} else if k.kind == visitor && !line.Serves(r) {
+		err = visitEnded(queue)
 	}
-	if k.kind == visitor && !line.Serves(r) {
-		return nil, visitEnded(queue)
-	}
-	return nil, nil
+	return p, err
 }
 
 // Knows reports whether a request has the cookie of a browser in a queue whose turns are visits.
@@ -81,13 +82,6 @@ func (t *Ticket) beginLocked() {
 	t.state, t.visit = visiting, &visit{began: time.Now()}
 	t.place.Store(nil)
 	t.line.Load().Report.Entered(&t.about)
-}
-
-func (t *Ticket) part(visits *Visits, revoke func(error)) (p *Part) {
-	if t != nil {
-		t.locked(func() { p = t.partLocked(visits, revoke) })
-	}
-	return p
 }
 
 // partLocked lets a request take part in the visit. It returns nil if there is none, or if it has

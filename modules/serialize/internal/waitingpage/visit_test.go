@@ -45,6 +45,11 @@ func (q *queue) visits(r *request) (*Ticket, *Part) {
 	return t, n.Part
 }
 
+func (t *Ticket) part(visits *Visits, revoke func(error)) (p *Part) {
+	t.locked(func() { p = t.partLocked(visits, revoke) })
+	return p
+}
+
 // inside is how many are inside the queue.
 func (q *queue) inside() int {
 	synctest.Wait()
