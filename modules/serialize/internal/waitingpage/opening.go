@@ -40,8 +40,8 @@ const (
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
-// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening:
-// also one without a moment, if it has the page.
+// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening. If
+// it has no moment, all who are registered join.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
 	if line.Opens.IsZero() && line.Page == nil {
 		return nil
@@ -49,7 +49,12 @@ func (b *Book) Opening(prefix string, line *Line) *Opening {
 	o := b.openingOf(line.Space, prefix)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.line = cmp.Or(o.line, line)
+	before := o.line
+	if o.line = cmp.Or(before, line); line.Opens.IsZero() {
+		o.closedLocked()
+		o.line = before // this one may have ended
+		return nil
+	}
 	return o
 }
 
