@@ -110,6 +110,7 @@ func TestReloadKeepsTheList(t *testing.T) {
 				b.opens(t.Context(), "/").want(s, "page")
 			}
 		}
+		b.opens(t.Context(), "/").want(s, "page")
 		newcomer.opens(t.Context(), "/").want(s, "page")
 		line := func() (tickets []serializer.TicketState) {
 			for _, q := range s.current.Load().engine.Known(func(name string) bool { return name == queue }) {

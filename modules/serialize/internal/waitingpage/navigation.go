@@ -109,6 +109,11 @@ var ErrAnswered = errors.New("the browser waits with the page")
 func (b *Book) Wait(w http.ResponseWriter, r *http.Request, n *Navigation) (*engines.Ref, serializer.Turn, error) {
 	k := b.find(r, n.Line.Space, n.Queue)
 	t := k.ticket
+	if n.Opening == nil && t != nil {
+		if moment, closed := t.opening.Closed(); closed && moment.IsZero() { // no line had the prefix for a while, and this one has none
+			b.MoveOpening(n.Line.Space, t.Prefix(), n.Line)
+		}
+	}
 	_, closed := n.Opening.Closed()
 	if r.Header.Get(askHeader) != "" {
 		return nil, nil, answerPlace(w, r, k)

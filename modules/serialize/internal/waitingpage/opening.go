@@ -40,21 +40,15 @@ const (
 	registeredHold = 15 * time.Minute // for an absent browser
 )
 
-// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening. If
-// it has no moment, all who are registered join.
+// Opening is that of a line's prefix, or nil. The line of the first request counts, until MoveOpening.
 func (b *Book) Opening(prefix string, line *Line) *Opening {
-	if line.Opens.IsZero() && line.Page == nil {
+	if line.Opens.IsZero() {
 		return nil
 	}
 	o := b.openingOf(line.Space, prefix)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	before := o.line
-	if o.line = cmp.Or(before, line); line.Opens.IsZero() {
-		o.closedLocked()
-		o.line = before // this one may have ended
-		return nil
-	}
+	o.line = cmp.Or(o.line, line)
 	return o
 }
 
