@@ -20,7 +20,7 @@ type attempts struct {
 	cut  func(cause error)
 
 	sent      atomic.Bool           // at least a part of the request may have been sent
-	open      atomic.Bool           // and nothing has come back since
+	open      atomic.Bool           // and no answer has come since, as far as net/http tells
 	shared    atomic.Bool           // it was sent by HTTP/2
 	dialed    atomic.Bool           // by any transport, such as that of FastCGI
 	before    atomic.Pointer[any]   // what latency was when net/http asked for a connection, or nil
@@ -88,9 +88,13 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 				a.shared.Store(true)
 			}
 		},
-		GotFirstResponseByte: func() { a.open.Store(false) },
-		Got1xxResponse:       func(int, textproto.MIMEHeader) error { a.open.Store(true); return nil },
-		PutIdleConn:          func(error) { a.open.Store(false) },
+		GotFirstResponseByte: func() {
+			if a.noted("address") == nil { // Caddy's proxy notes when it has all of a head
+				a.open.Store(false)
+			}
+		},
+		Got1xxResponse: func(int, textproto.MIMEHeader) error { a.open.Store(true); return nil },
+		PutIdleConn:    func(error) { a.open.Store(false) },
 	}
 }
 
@@ -104,16 +108,16 @@ func (a *attempts) isAnswered() bool {
 	return a.noted("latency") != before
 }
 
-// isOpen reports whether nothing has come back of the latest attempt.
+// isOpen reports whether no answer has come to the latest attempt. Of others than Caddy's proxy, a part of
+// one is taken for it.
 func (a *attempts) isOpen() bool { return a.open.Load() && !a.isAnswered() }
 
 // reached reports whether an upstream may have got the request, and whether it has not answered. A
-// transport may tell nothing of its connections. Of others than Caddy's proxy, it is known only that
-// something has come back.
+// transport may tell nothing of its connections.
 func (a *attempts) reached() (sent, open bool) {
-	proxied := a.noted("address") != nil
-	sent = a.sent.Load() || a.noted("latency") != nil || proxied && a.before.Load() == nil && !a.dialed.Load()
-	return sent, sent && !a.isAnswered() && (proxied || a.open.Load())
+	silent := a.noted("address") != nil && a.before.Load() == nil && !a.dialed.Load()
+	sent = silent || a.sent.Load() || a.noted("latency") != nil
+	return sent, silent && !a.isAnswered() || a.isOpen()
 }
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.

@@ -89,6 +89,12 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "break":
 		panic(http.ErrAbortHandler)
+	case "part":
+		conn, rw, _ := http.NewResponseController(w).Hijack()
+		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Le")
+		_ = rw.Flush()
+		_ = conn.Close()
+		return
 	case "half":
 		w.Header().Set("Content-Length", "100")
 		_, _ = w.Write([]byte("half"))
@@ -150,7 +156,8 @@ const (
 // Bug: after an interim answer by HTTP/2, an upstream's 503 or 429 did not free the key.
 // Bug: an answer that a handler had written in place of the upstream's freed the key, if its status
 // does, also if the upstream had answered 500. Bug: a name that was not found kept PHP's key. Bug: over
-// FastCGI, in an error route, and when the request came again after its answer, the upstream acted twice.
+// FastCGI, in an error route, when the request came again after its answer, and when only a part of a head had
+// come, the upstream acted twice.
 // Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
@@ -209,6 +216,8 @@ func TestOutcomes(t *testing.T) {
 			query: "do=break", status: 504, then: "unknown", effects: 1},
 		"sent, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
 			query: "do=break", status: 504, then: "unknown", effects: 1},
+		"a part of a head, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
+			query: "do=part", status: 504, then: "unknown", effects: 1},
 		"encode in front":                   {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
 		"a refusal":                         {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
 		"a written refusal":                 {lines: "route {\n" + line + written + "}", status: 503, then: runs},
