@@ -35,7 +35,7 @@ func init() { caddy.RegisterModule(Handler{}) }
 // Placeholder | Description
 // ------------|---------------
 // `{http.once.key}` | The hash of the key, its host and its scope, as logs have it
-// `{http.once.outcome}` | `first`, `repeated`, `freed`, or the reason of a refusal
+// `{http.once.outcome}` | `first`, `repeated`, `freed`, `unknown`, or the reason of a refusal
 type Handler struct {
 	// The idempotency key, with placeholders. If it is empty, the request passes. Default:
 	// `{http.request.header.Idempotency-Key}`.
@@ -136,7 +136,7 @@ func (h *Handler) openEngine(ctx caddy.Context) error {
 	files, inFiles := h.records.storage.(*certmagic.FileStorage)
 	name := engines.NameOf(module)
 	if !inFiles && (name == "file" || name == "memory") {
-		return fmt.Errorf("engine %s: Caddy's storage is %v, which several machines may share, but this engine is of one machine; "+
+		return fmt.Errorf("engine %s: Caddy's storage is a %T, which several machines may share, but this engine is of one machine; "+
 			"expected one of several machines, such as etcd, redis or postgres", name, h.records.storage)
 	}
 	if usual, _ := engines.ExpandPath(""); inFiles && files.Path != caddy.AppDataDir() && name == "file" && h.Path == usual {

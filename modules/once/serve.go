@@ -258,6 +258,7 @@ func (p *passage) settle(err error) {
 	case freed:
 		counted = freed
 	case unknown:
+		counted = unknown // alerts need not wait for a repetition
 		sent, _ := p.sent.reached()
 		passes = !sent
 		p.logSome("unknown "+p.key.hash, zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
@@ -268,7 +269,7 @@ func (p *passage) settle(err error) {
 	}
 	if serializer.ReasonOf(context.Cause(p.turn.Context())) != serializer.ReasonLost {
 		if err := p.handler.records.store(&p.key, &p.asked); err != nil { // it says that the request has begun, which means that nobody knows more
-			p.logSome("record", zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
+			p.logSome("record "+p.key.hash, zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
 		}
 	}
 	p.count(counted)
@@ -304,7 +305,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, err error) erro
 	case failed:
 		level = zap.ErrorLevel
 	case unknown: // whoever looks into the application needs all of them
-		kind += " " + p.key.hash
+		level, kind = zap.WarnLevel, kind+" "+p.key.hash
 	}
 	p.logSome(kind, level, "refused", zap.String("reason", string(why)), zap.Error(err))
 	p.count(why)

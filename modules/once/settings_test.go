@@ -63,7 +63,7 @@ func TestLoadErrors(t *testing.T) {
 	defer cancel()
 	for _, engine := range []string{"file", "memory"} {
 		h := &Handler{EngineRaw: json.RawMessage(`{"engine":"` + engine + `"}`), records: &records{storage: silent{}}}
-		if err := h.openEngine(ctx); err == nil || !strings.Contains(err.Error(), "expected one of several machines, such as etcd, redis or postgres") {
+		if err := h.openEngine(ctx); err == nil || !strings.Contains(err.Error(), "storage is a once.silent, which several") {
 			t.Errorf("engine %s with another storage than files: %v", engine, err)
 		}
 	}
