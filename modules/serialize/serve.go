@@ -378,6 +378,21 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	return p.serveInside(w, r, next, leave)
 }
 
+// reportEntry reports that the request is inside, and returns the outcome. The turn of a visit
+// is reported when it begins.
+func (p *passage) reportEntry() (outcome string) {
+	if p.visit != nil {
+		return telemetry.OutcomeVisiting
+	}
+	outcome = telemetry.OutcomeEntered
+	if p.handler.DryRun {
+		rule, _ := p.handler.engineRules() // without readers: who is ahead of this one is not known
+		outcome = p.handler.report.DryRun(&p.about, rule.Capacity())
+	}
+	p.handler.report.Entered(&p.about)
+	return outcome
+}
+
 // serveInside runs the next handlers with the turn, which ends by leave.
 func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, leave func()) error {
 	s := p.handler

@@ -13,7 +13,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/finalanswer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -87,21 +86,6 @@ func (p *passage) enterVisit() error {
 		p.turn, p.about.Token, p.about.Position, p.about.Since = turn, turn.Token(), turn.Position(), time.Now()
 	}
 	return err
-}
-
-// reportEntry reports that the request is inside, and returns the outcome. The turn of a visit
-// is reported when it begins.
-func (p *passage) reportEntry() (outcome string) {
-	if p.visit != nil {
-		return telemetry.OutcomeVisiting
-	}
-	outcome = telemetry.OutcomeEntered
-	if p.handler.DryRun {
-		rule, _ := p.handler.engineRules() // without readers: who is ahead of this one is not known
-		outcome = p.handler.report.DryRun(&p.about, rule.Capacity())
-	}
-	p.handler.report.Entered(&p.about)
-	return outcome
 }
 
 // waitAsBrowser waits with the ticket of the request's browser. If that takes long, the

@@ -214,9 +214,14 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	switch {
 	case t == nil && k.id == "":
 		text = []byte(`{"gone":true}`)
-	case t != nil && !t.await(r.Context(), t.heldFor()):
-		text, _ = json.Marshal(t.Place())
-		t.setCookie(w, r, k, newcomer)
+	case t != nil:
+		// Before an opening, the question is held until the next contact is due, unless that is long: timers of
+		// tabs that nobody looks at are late.
+		place, _ := t.registeredPlace()
+		if place.Ask > 0 || !t.await(r.Context(), cmp.Or(place.next, askTime)) {
+			text, _ = json.Marshal(t.Place())
+			t.setCookie(w, r, k, newcomer)
+		}
 	}
 	restart()
 	return answer(w, http.StatusOK, "application/vnd.orderly.place+json", text)

@@ -189,17 +189,6 @@ func (t *Ticket) isRegistered() (yes bool) {
 	return yes
 }
 
-// heldFor is for how long the question of a page's script is held if nothing happens. Before an
-// opening, that is until its next contact is due, unless that is long: timers of tabs that nobody
-// looks at are late.
-func (t *Ticket) heldFor() time.Duration {
-	place, _ := t.registeredPlace()
-	if place.Ask > 0 {
-		return 0
-	}
-	return cmp.Or(place.next, askTime)
-}
-
 // drawn lets a ticket that is registered join its queue, for the line that counts now: a reload may
 // have changed what a turn is. Its browser may come as late as it was asked to.
 func (t *Ticket) drawn(line *Line, c *lot) {
