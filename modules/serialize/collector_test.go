@@ -15,9 +15,7 @@ import (
 // The documentation has every metric with its labels, and no other; and every outcome.
 func TestMetricsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	page := string(text)
 	documented := make(map[string]string) // labels, by name
 	for _, row := range regexp.MustCompile("(?m)^\\| `(caddy_serialize_\\w+)` \\| (?:counter|gauge|histogram) \\| (.*?) \\|").FindAllStringSubmatch(page, -1) {

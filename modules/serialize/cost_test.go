@@ -12,8 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // The bounds are a little above what is needed, so that a new allocation is
@@ -31,13 +29,8 @@ func TestAllocationsOfARequest(t *testing.T) {
 		{"file", `{"engine": "file"}`, 14},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-			defer cancel()
 			s := &Handler{Path: t.TempDir(), Prefix: "cost_" + c.name + "_", EngineRaw: []byte(c.engine)}
-			if err := s.Provision(ctx); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = s.Cleanup() }()
+			must(t, provision(t, s))
 			s.report.Logger = zap.NewNop() // otherwise every request is logged
 			served := 0
 			respond := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { served++; return nil })
@@ -76,31 +69,22 @@ func allocations(t *testing.T, serve func(http.ResponseWriter, *http.Request) er
 func TestStackOfOneWhoWaits(t *testing.T) {
 	const most = 1000
 	for _, engine := range []string{"memory", "file"} {
-		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-		defer cancel()
 		s := &Handler{Path: t.TempDir(), Prefix: "stack_", EngineRaw: []byte(`{"engine": "` + engine + `"}`)}
-		if err := s.Provision(ctx); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.Cleanup() }()
-		turn, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, provision(t, s))
+		turn := entered(t, s.engine, s.prefix.Names)
 		next := caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
 		request := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		request = caddyhttp.PrepareRequest(request, caddy.NewReplacer(), httptest.NewRecorder(), new(caddyhttp.Server))
 		probe := &stackProbe{Context: request.Context(), over: make(chan struct{})}
 		close(probe.over)
 		request = request.WithContext(probe)
-		done := make(chan struct{})
+		served := make(chan error)
 		go func() {
-			defer close(done)
 			growStack(1 << 10)
 			probe.top = stackPointer()
-			err = s.ServeHTTP(httptest.NewRecorder(), request, next)
+			served <- s.ServeHTTP(httptest.NewRecorder(), request, next)
 		}()
-		<-done
+		err := <-served
 		turn.Leave()
 		if err == nil {
 			t.Fatalf("%s: a request whose client is gone was served", engine)

@@ -14,7 +14,6 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // firstWrite is a response writer that calls a function once something is written.
@@ -40,19 +39,11 @@ func TestHandlersFailAfterAComment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-			defer cancel()
 			s := &Handler{Prefix: "fails_" + name, EngineRaw: []byte(`{"engine": "memory"}`)}
-			if err := errors.Join(json.Unmarshal([]byte(`{"keepalive": {"interval": "1s"}}`), s), s.Provision(ctx)); err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = s.Cleanup() }()
+			must(t, errors.Join(json.Unmarshal([]byte(`{"keepalive": {"interval": "1s"}}`), s), provision(t, s)))
 			core, log := observer.New(zap.DebugLevel)
 			s.report.Logger = zap.New(core)
-			holder, err := s.engine.Enter(ctx, serializer.Arrival{Queue: s.prefix.Names})
-			if err != nil {
-				t.Fatal(err)
-			}
+			holder := entered(t, s.engine, s.prefix.Names)
 			w := &firstWrite{httptest.NewRecorder(), holder.Leave}
 			r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 			r.Header.Set("Accept", "text/event-stream")

@@ -37,9 +37,7 @@ func TestEnginesOfOneSpaceListQueuesOnce(t *testing.T) {
 	ours := share(t, "test:2", inMemory(space))
 	revoked := make(chan error, 1)
 	turn, err := ours.Enter(t.Context(), serializer.Arrival{Queue: "a_", Requester: requester{}, Revoke: func(err error) { revoked <- err }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer turn.Leave()
 	seen := &serializer.Ticket{Queue: "a_", Number: turn.Token(), Arrived: time.Now(), Owner: &serializer.Owner{Name: "ours", Alive: true}}
 	seen.Rule = serializer.Rule{Limit: 1}

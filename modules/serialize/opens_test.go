@@ -69,17 +69,13 @@ func testBeforeTheOpening(t *testing.T, visits bool) {
 		t.Errorf("%d refusals were counted, and the status page shows %d registered", s.outcome("closed"), shown)
 	}
 	// A pause from before the moment stops those who are drawn.
-	if err := s.current.Load().engine.Pause(ctx, s.Name(), time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.current.Load().engine.Pause(ctx, s.Name(), time.Time{}))
 	s.opensIn(time.Second, visits)
 	wait.Until(t, "the page has a place in the paused queue", func() bool {
 		text := b.does(ctx, "GET", "/", "Accept", "text/html", "Orderly-Place", "ask").text
 		return strings.Contains(text, `"paused":true`) && !strings.Contains(text, `"number":0`)
 	})
-	if err := s.current.Load().engine.Resume(ctx, s.Name()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.current.Load().engine.Resume(ctx, s.Name()))
 	b.enters(ctx, "/").want(s, "200")
 	wait.Until(t, "the program is served", func() bool {
 		return program.does(ctx, "GET", "/", "Accept", "application/json").word == "200"
@@ -105,7 +101,7 @@ func TestReloadKeepsTheList(t *testing.T) {
 				change(h)
 			}
 			if s.load(1); i == 0 {
-				_ = s.current.Load().engine.Pause(t.Context(), queue, serializer.Forever)
+				must(t, s.current.Load().engine.Pause(t.Context(), queue, serializer.Forever))
 				b.opens(t.Context(), "/").want(s, "page")
 				b.opens(t.Context(), "/").want(s, "page")
 			}
@@ -138,9 +134,7 @@ func TestOpeningCrowd(t *testing.T) {
 	s.engine, s.hold = "file", time.Hour // a place that is given up moves those behind it
 	s.opensIn(time.Hour, false)
 	inside, err := s.current.Load().engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer func() {
 		inside.Leave()
 		wait.Until(t, "no lock file is left", func() bool { return s.evict(t.Context(), math.MaxInt) == 0 })

@@ -4,8 +4,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/caddyserver/caddy/v2"
 )
 
 // Bug: an empty placeholder turned `{env.NOPE}/q` into `/q`: another
@@ -48,9 +46,7 @@ func TestPathWithPlaceholder(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("ORDERLY_DIR", dir)
 	s := &Handler{Path: "{env.ORDERLY_DIR}/q"}
-	if err := provision(t, s); err != nil {
-		t.Fatal(err)
-	}
+	must(t, provision(t, s))
 	if _, err := os.Stat(dir + "/q"); err != nil || s.Path != dir+"/q" {
 		t.Errorf("path %q, %v; expected %s", s.Path, err, dir+"/q")
 	}
@@ -61,13 +57,4 @@ func TestNoEngine(t *testing.T) {
 	if err := provision(t, &Handler{Path: t.TempDir(), EngineRaw: []byte("null")}); err != nil {
 		t.Error(err)
 	}
-}
-
-// provision sets a handler up until the end of the test.
-func provision(t *testing.T, s *Handler) error {
-	t.Helper()
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-	t.Cleanup(cancel)
-	t.Cleanup(func() { _ = s.Cleanup() })
-	return s.Provision(ctx)
 }

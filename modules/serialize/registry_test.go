@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,26 +13,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
-
-// opened opens an engine as a handler does, until the end of the test.
-func opened(t *testing.T, module engines.Module, path string) *engines.Ref {
-	t.Helper()
-	e, err := engines.Open(module, path, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(e.Release)
-	return e
-}
-
-func entered(t *testing.T, e *engines.Ref, queue string) serializer.Turn {
-	t.Helper()
-	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: queue, Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return turn
-}
 
 // A configuration that gives a queue another engine is refused while a request of the old
 // one is in it, and accepted once the queue is paused and nobody is inside.
@@ -62,9 +41,7 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 			if refused := err != nil && strings.Contains(err.Error(), "pause the queue, wait until nobody is inside, and load"); refused != c.refused {
 				t.Fatalf("error %v; expected a refusal: %v", err, c.refused)
 			}
-			if err := before.Pause(t.Context(), c.queue, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, before.Pause(t.Context(), c.queue, time.Time{}))
 			turn.Leave()
 			wait.Until(t, "nobody inside", func() bool { inside, _ := before.Count(c.queue); return inside == 0 })
 			if err := after(); err != nil {
@@ -113,9 +90,7 @@ func TestMovedLink(t *testing.T) {
 		deploy := func(release string) {
 			err := errors.Join(os.MkdirAll(filepath.Join(root, release), 0o750),
 				os.Symlink(release, link+".new"), os.Rename(link+".new", link))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 		}
 		deploy("release-1")
 		before := opened(t, module, filepath.Join(link, "locks"))
@@ -133,9 +108,7 @@ func TestMovedLink(t *testing.T) {
 // with two names that were opened at once, as by late requests: in memory, two were inside.
 func TestMissingDirectoryBelowLink(t *testing.T) {
 	root := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Mkdir(filepath.Join(root, "real"), 0o750), os.Symlink("real", filepath.Join(root, "link"))))
 	for _, module := range []engines.Module{engines.Memory{}, engines.File{}} { // only files make it
 		first := opened(t, module, filepath.Join(root, "link", "a", "b"))
 		second := opened(t, module, filepath.Join(root, "link", "a", "b"))

@@ -18,13 +18,8 @@ import (
 // Bug: a queue in an error route wrote a variable of the request, while a proxy's dial,
 // which can outlast its handler, read others. Needs the race detector.
 func TestVariablesAreWrittenOnce(t *testing.T) {
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-	defer cancel()
 	s := &Handler{EngineRaw: []byte(`{"engine": "memory"}`), Prefix: t.Name()}
-	if err := s.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Cleanup() }()
+	must(t, provision(t, s))
 	w := httptest.NewRecorder()
 	r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
 	read, over := make(chan bool), make(chan bool)
@@ -63,9 +58,7 @@ func TestOffWithAmbiguousPaths(t *testing.T) {
 	} {
 		w := httptest.NewRecorder()
 		r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", path, nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
-		if err := s.ServeHTTP(w, r, passes); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.ServeHTTP(w, r, passes))
 		all := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)[passagesVar].(*passages)
 		if all.bypass != bypasses {
 			t.Errorf("%s bypasses the queues that follow: %t; expected %t", path, all.bypass, bypasses)
@@ -75,8 +68,6 @@ func TestOffWithAmbiguousPaths(t *testing.T) {
 
 // Handlers of all packages learn which turns a request has, also if it passes all queues inside.
 func TestHeldTurns(t *testing.T) {
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-	defer cancel()
 	w := httptest.NewRecorder()
 	r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
 	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
@@ -84,10 +75,7 @@ func TestHeldTurns(t *testing.T) {
 	var next caddyhttp.Handler = caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error { return nil })
 	for _, s := range []*Handler{{Off: true}, {Off: true}, {Prefix: "inner_held_"}, {Prefix: "outer_held_"}} {
 		s.EngineRaw = []byte(`{"engine": "memory"}`)
-		if err := s.Provision(ctx); err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = s.Cleanup() }()
+		must(t, provision(t, s))
 		inside := next
 		next = caddyhttp.HandlerFunc(func(w http.ResponseWriter, r *http.Request) error {
 			err := s.ServeHTTP(w, r, inside)
@@ -95,9 +83,7 @@ func TestHeldTurns(t *testing.T) {
 			return err
 		})
 	}
-	if err := next.ServeHTTP(w, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, next.ServeHTTP(w, r))
 	if want := []int{2, 2, 1, 0}; !slices.Equal(held, want) {
 		t.Errorf("behind the handlers, from the innermost, %v turns are held; expected %v", held, want)
 	}
@@ -105,13 +91,8 @@ func TestHeldTurns(t *testing.T) {
 
 // A turn of hold_at_least that is taken back ends with its request, or at once if that has left.
 func TestHeldTurnIsTakenBack(t *testing.T) {
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-	defer cancel()
 	s := &Handler{Prefix: "taken_back_", HoldAtLeast: caddy.Duration(time.Hour), EngineRaw: []byte(`{"engine": "memory"}`)}
-	if err := s.Provision(ctx); err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Cleanup() }()
+	must(t, provision(t, s))
 	inside := func() int {
 		inside, _ := s.engine.Count(s.Prefix)
 		return inside

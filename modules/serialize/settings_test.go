@@ -16,9 +16,7 @@ import (
 // order of the table, and no other.
 func TestSettingsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../../docs/directives.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	rows := regexp.MustCompile("(?m)^\\| \\[`(\\w+)`\\]\\(#(\\w+)\\) ?(.*?) \\| (.*?) \\| .+ \\|$").
 		FindAllStringSubmatch(strings.ReplaceAll(string(text), `\|`, "¦"), -1)
 	if len(rows) != len(settings) {
@@ -39,9 +37,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 // The comments of the fields, which Caddy's site shows, say the defaults of the table.
 func TestDefaultsInComments(t *testing.T) {
 	text, err := os.ReadFile("handler.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	plain := strings.NewReplacer("\n\t//", "", "`", "", "Default: false", "Default: off")
 	for _, s := range settings {
 		found := regexp.MustCompile("Default: ([^.;]+)[^/\n]*\n[^/\n]*json:\"" + s.Name + ",").FindStringSubmatch(plain.Replace(string(text)))
@@ -56,9 +52,7 @@ func TestDefaultsInComments(t *testing.T) {
 func TestPlaceholdersAndReasonsAreDocumented(t *testing.T) {
 	find := func(file, pattern string) (found []string) {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(string(text), -1) {
 			found = append(found, match[1])
 		}
@@ -111,9 +105,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 	} {
 		s := new(Handler)
-		if err := json.Unmarshal([]byte(test.json), s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal([]byte(test.json), s))
 		err := s.fillIn()
 		if s.WaitingPage != nil {
 			err = s.WaitingPage.provision(false)

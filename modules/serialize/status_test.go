@@ -72,11 +72,7 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 	for i := range 1000 {
 		configure(t, shared, "tenant_"+strconv.Itoa(i)+"_")
 	}
-	turn, err := shared.Enter(t.Context(), serializer.Arrival{Queue: "tenant_999_"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer turn.Leave()
+	defer entered(t, &engines.Ref{Shared: shared}, "tenant_999_").Leave()
 	const most = 200 // queues on the page
 	data := statusData(t, "TENANT")
 	if data.Found != 1000 || len(data.Queues) != most || data.Queues[0].Prefix != "tenant_999_" {
@@ -84,9 +80,7 @@ func TestStatusOfVeryManyQueues(t *testing.T) {
 	}
 	data.Controls = true
 	page, err := statuspage.Render(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(page) > 512<<10 || !strings.Contains(string(page), "Only the first 200 are shown") {
 		t.Errorf("the page has %d bytes", len(page))
 	}
@@ -113,18 +107,14 @@ func TestStatusBlamesOneQueue(t *testing.T) {
 					shared[path] = share(t, "test:"+path, inMemory(path))
 				}
 				if strings.Contains(prefix, "{") {
-					if _, err := shared[path].Enter(t.Context(), serializer.Arrival{Queue: fmt.Sprintf("blame_%d_", i)}); err != nil {
-						t.Fatal(err)
-					}
+					entered(t, &engines.Ref{Shared: shared[path]}, fmt.Sprintf("blame_%d_", i))
 				}
 				configure(t, shared[path], prefix)
 				registered.prefixOf(prefix)
 			}
 			path, prefix := queue(n / 2)
 			paused := strings.ReplaceAll(prefix, "{user}", strconv.Itoa(n/2))
-			if err := shared[path].Pause(t.Context(), paused, time.Time{}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, shared[path].Pause(t.Context(), paused, time.Time{}))
 			if data := statusData(t, "blame"); data.Troubled != 0 || data.Paused != 1 || data.Queues[0].Prefix != paused {
 				t.Errorf("%d in trouble, %d paused, first is %s; expected 0, 1, %s", data.Troubled, data.Paused, data.Queues[0].Prefix, paused)
 			}

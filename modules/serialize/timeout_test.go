@@ -60,9 +60,7 @@ func TestTimeoutOfHandler(t *testing.T) {
 		{Timeout: new(caddy.Duration(time.Hour))},
 		{Timeout: new(caddy.Duration(time.Hour)), TimeoutFrom: "1ms", DryRun: true},
 	} {
-		if err := s.fillIn(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.fillIn())
 		s.derive()
 		if got, want := s.timeoutOf(httptest.NewRequest("GET", "/", nil)), time.Duration(*s.Timeout); got != want {
 			t.Errorf("the timeout is %s; expected %s", got, want)

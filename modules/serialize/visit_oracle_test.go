@@ -73,9 +73,7 @@ func (s *shop) load(places int) {
 	if s.change != nil {
 		s.change(h)
 	}
-	if err := h.Provision(ctx); err != nil {
-		s.Fatal(err)
-	}
+	must(s, h.Provision(ctx))
 	h.engine.Replaces = ctx // it is the active one, until its Cleanup
 	h.report.Logger = zap.NewNop()
 	s.Cleanup(cancel)

@@ -194,9 +194,7 @@ func TestReloadChangesTurns(t *testing.T) {
 		s.hold, s.change = time.Hour, func(h *Handler) { h.Prefix, h.Visit = queue, nil }
 		s.load(3)
 		engine := func() *engines.Ref { return s.current.Load().engine }
-		if err := engine().Pause(t.Context(), queue, serializer.Forever); err != nil {
-			t.Fatal(err)
-		}
+		must(t, engine().Pause(t.Context(), queue, serializer.Forever))
 		b := s.newBrowser()
 		b.opens(t.Context(), "/").want(s, "page")
 		tickets := func() []serializer.TicketState { return engine().Known(func(string) bool { return true })[0].Tickets }

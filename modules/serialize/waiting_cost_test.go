@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // Bug: a place took a goroutine, and 5.6 KB with it. With a path of 15 KB, it took 34 KB.
@@ -19,11 +17,7 @@ func TestWaitingPlacesAreSmall(t *testing.T) {
 	s.hold, s.change = time.Hour, func(h *Handler) { h.Visit = nil } // however busy the machine is
 	s.load(1)
 	engine := s.current.Load().engine
-	inside, err := engine.Enter(t.Context(), serializer.Arrival{Queue: s.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer inside.Leave()
+	defer entered(t, engine, s.Name()).Leave()
 	getThePage := func() {
 		cookies, _ := cookiejar.New(nil)
 		for range 2 { // which proves its cookie
