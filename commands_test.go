@@ -1,9 +1,6 @@
 package orderly
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,17 +13,11 @@ import (
 // packages. So does every flag of the package's own.
 func TestDocumentedTests(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	command := regexp.MustCompile("(?:cd ([a-z/]+) && )?go test ([^`#&;\n]+)")
 	found := 0
 	for _, page := range append(pages, "README.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, match := range command.FindAllStringSubmatch(string(text), -1) {
+		for _, match := range command.FindAllStringSubmatch(textOf(t, page), -1) {
 			found++
 			for _, fault := range faultsOf(parseGoTest(match[1], match[2])) {
 				t.Errorf("%s: %s: %s", page, strings.TrimSpace(match[0]), fault)
@@ -41,9 +32,7 @@ func TestDocumentedTests(t *testing.T) {
 // Every test that the documents name in their text exists.
 func TestNamedTests(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var all []string
 	for _, file := range testFiles("...") {
 		tests, _ := testsAndFlags(file)
@@ -127,38 +116,29 @@ func testFiles(name string) (files []string) {
 	return files
 }
 
+var (
+	function = regexp.MustCompile(`(?m)^func (?:\(.*?\) )?(\w+)`)
+	flagged  = regexp.MustCompile(`\bflag\.\w+\("([^"]+)"`)
+	helpers  = regexp.MustCompile(`"github.com/orderly-http/caddy-orderly/(\S*internal/test\S*)"`)
+)
+
 // testsAndFlags are the names of a file's functions, and of the flags that it or a package of
 // helpers defines.
 func testsAndFlags(file string) (tests, flags []string) {
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, nil
+	source, _ := os.ReadFile(file)
+	text := string(source)
+	for _, match := range function.FindAllStringSubmatch(text, -1) {
+		tests = append(tests, match[1])
 	}
-	ast.Inspect(parsed, func(node ast.Node) bool {
-		switch node := node.(type) {
-		case *ast.FuncDecl:
-			tests = append(tests, node.Name.Name)
-		case *ast.ImportSpec: // helpers of tests have flags, too
-			if dir, ours := strings.CutPrefix(strings.Trim(node.Path.Value, `"`), "github.com/orderly-http/caddy-orderly/"); ours && strings.Contains(dir, "internal/test") {
-				helpers, _ := filepath.Glob(filepath.Join(dir, "*.go"))
-				for _, helper := range helpers {
-					_, theirs := testsAndFlags(helper)
-					flags = append(flags, theirs...)
-				}
-			}
-		case *ast.CallExpr:
-			of, ok := node.Fun.(*ast.SelectorExpr)
-			if !ok || len(node.Args) == 0 {
-				break
-			}
-			for _, arg := range node.Args {
-				name, isText := arg.(*ast.BasicLit)
-				if x, isFlag := of.X.(*ast.Ident); isFlag && x.Name == "flag" && isText && name.Kind == token.STRING {
-					flags = append(flags, strings.Trim(name.Value, `"`))
-				}
-			}
+	for _, match := range flagged.FindAllStringSubmatch(text, -1) {
+		flags = append(flags, match[1])
+	}
+	for _, match := range helpers.FindAllStringSubmatch(text, -1) {
+		theirs, _ := filepath.Glob(filepath.Join(match[1], "*.go"))
+		for _, helper := range theirs {
+			_, more := testsAndFlags(helper)
+			flags = append(flags, more...)
 		}
-		return true
-	})
+	}
 	return tests, flags
 }

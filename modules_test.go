@@ -19,15 +19,11 @@ func TestModuleDocumentation(t *testing.T) {
 	engines := engineFolders(t)
 	for _, folder := range append([]string{"modules/once", "modules/serialize", "modules/uniqueids", "modules/internal/engines", "modules/internal/enginesettings"}, engines...) {
 		files, err := filepath.Glob(folder + "/*.go")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		docs, isModule := make(map[string]string), make(map[string]bool)
 		for _, file := range files {
 			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ast.Inspect(parsed, func(node ast.Node) bool {
 				switch n := node.(type) {
 				case *ast.FuncDecl:

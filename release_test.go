@@ -22,21 +22,24 @@ func goModules(t *testing.T) map[string]string {
 		found[filepath.ToSlash(filepath.Dir(file))] = textOf(t, file)
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(found) < 10 {
 		t.Fatalf("the repository has only %d modules", len(found))
 	}
 	return found
 }
 
-func textOf(t *testing.T, file string) string {
+func must(t *testing.T, err error) {
 	t.Helper()
-	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func textOf(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
 	return string(text)
 }
 
@@ -120,9 +123,7 @@ func TestDependabotSeesEverything(t *testing.T) {
 // not reach our releases.
 func TestActionsArePinned(t *testing.T) {
 	workflows, err := filepath.Glob(".github/workflows/*.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pinned, commits := regexp.MustCompile(`^([\w./-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$`), make(map[string]string)
 	for _, workflow := range workflows {
 		for _, uses := range regexp.MustCompile(`(?m)^\s*(?:- )?uses: (.*)$`).FindAllStringSubmatch(textOf(t, workflow), -1) {
@@ -149,9 +150,7 @@ func TestActionsArePinned(t *testing.T) {
 // and every checkout left its token in a file.
 func TestTokensStayWithGitHub(t *testing.T) {
 	workflows, err := filepath.Glob(".github/workflows/*.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var writing int
 	for _, workflow := range workflows {
 		text := textOf(t, workflow)

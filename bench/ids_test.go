@@ -18,9 +18,7 @@ import (
 func BenchmarkIDs(b *testing.B) {
 	txid, arrival := uniqueid.NewTXIDGenerator(), time.Now()
 	unique, err := uniqueid.NewUniqueIDGenerator(uniqueid.Classic, uniqueid.RandomNode())
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	trace := func() uniqueid.TraceContext { return uniqueid.NewTraceContext(txid.NewUUIDv7()) }
 	for _, g := range []struct {
 		name string

@@ -30,9 +30,7 @@ type contest struct {
 func newContest(b *testing.B) *contest {
 	b.Helper()
 	home, err := os.MkdirTemp("/var/tmp", "orderly-bench-")
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() { os.RemoveAll(home) })
 	if err := os.Chmod(home, 0o755); err != nil { // servers may go on as another user
 		b.Fatal(err)
@@ -94,17 +92,13 @@ func (c *contest) visit(b *testing.B, s *server) (cookies string) {
 	b.Helper()
 	for range 2 {
 		r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, "http://"+s.Addr+c.path, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		for _, header := range append(c.headers, "Accept: text/html", "Cookie: "+cookies) {
 			name, value, _ := strings.Cut(header, ": ")
 			r.Header.Set(name, value)
 		}
 		answer, err := http.DefaultClient.Do(r)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		_ = answer.Body.Close()
 		for _, cookie := range answer.Cookies() {
 			cookies = cookie.Name + "=" + cookie.Value
@@ -118,9 +112,7 @@ func (c *contest) visit(b *testing.B, s *server) (cookies string) {
 func (c *contest) load(b *testing.B, s *server, clients int, cookies string) {
 	b.Helper()
 	script := filepath.Join(s.Dir, "result.lua")
-	if err := os.WriteFile(script, []byte(result), 0o600); err != nil {
-		b.Fatal(err)
-	}
+	must(b, os.WriteFile(script, []byte(result), 0o600))
 	before := s.processorTime(b)
 	args := []string{"--threads", "1", "--connections", strconv.Itoa(clients), "--timeout", "60", "--duration", c.length.String(), "--script", script}
 	for _, header := range append(c.headers, "Cookie: "+cookies) {

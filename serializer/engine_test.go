@@ -261,9 +261,7 @@ func TestAppendNotNow(t *testing.T) {
 	s := newScript()
 	e := serializer.New(s, serializer.Options{})
 	outer, err := e.Enter(t.Context(), arrival())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	open := make(chan struct{})
 	s.append = func(_ context.Context, tickets []*serializer.Ticket) error {
 		for _, ticket := range tickets {
