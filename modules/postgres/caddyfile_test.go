@@ -30,16 +30,10 @@ func TestCaddyfile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := new(Engine)
 			err := e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("postgres {\n" + test.caddyfile + "\n}"))
-			if test.err != "" {
-				if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") || strings.Contains(err.Error(), "hun") {
-					t.Errorf("got %v; expected %s", err, test.err)
-				}
-				return
+			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") || strings.Contains(err.Error(), "hun")) {
+				t.Fatalf("got %v; expected %s", err, test.err)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got, _ := json.Marshal(e); string(got) != test.json {
+			if got, _ := json.Marshal(e); err == nil && string(got) != test.json {
 				t.Errorf("got %s; expected %s", got, test.json)
 			}
 		})

@@ -14,15 +14,9 @@ import (
 
 const one = "address 10.0.0.1:6379\n"
 
-func parse(t *testing.T, text string) (*Engine, error) {
-	t.Helper()
-	e := new(Engine)
-	return e, e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("redis {\n" + text + "\n}"))
-}
-
 func TestCaddyfile(t *testing.T) {
-	for name, test := range map[string]struct{ caddyfile, json string }{
-		"shortest": {one, `{"address":["10.0.0.1:6379"]}`},
+	for name, test := range map[string]struct{ caddyfile, json, err string }{
+		"shortest": {one, `{"address":["10.0.0.1:6379"]}`, ""},
 		"all": {`
 			address a:6379 b
 			namespace shop
@@ -36,32 +30,22 @@ func TestCaddyfile(t *testing.T) {
 				key key.pem
 				server_name redis.example
 			}`, `{"address":["a:6379","b"],"database":3,"namespace":"shop","ttl":5000000000,"username":"orderly","password":"{env.REDIS_PASSWORD}",` +
-			`"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"redis.example"}}`},
-		"the later one overrides": {"address a\nttl 3s\n" + one + "ttl 4s", `{"address":["10.0.0.1:6379"],"ttl":4000000000}`},
-		"empty tls":               {one + "tls {\n}", `{"address":["10.0.0.1:6379"],"tls":{}}`},
+			`"tls":{"ca":"ca.pem","cert":"cert.pem","key":"key.pem","server_name":"redis.example"}}`, ""},
+		"the later one overrides": {"address a\nttl 3s\n" + one + "ttl 4s", `{"address":["10.0.0.1:6379"],"ttl":4000000000}`, ""},
+		"empty tls":               {one + "tls {\n}", `{"address":["10.0.0.1:6379"],"tls":{}}`, ""},
+		"unknown":                 {one + "timeout 3s", "", `engine redis: unknown subdirective "timeout"; expected one of address, database, namespace, ttl, username, password, tls`},
+		"ttl":                     {one + "ttl soon", "", `ttl "soon": expected a duration`},
+		"empty namespace":         {one + `namespace ""`, "", "namespace: found 1 values, or an empty one"},
+		"database":                {one + "database -1", "", "database"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, err := parse(t, test.caddyfile)
-			if err != nil {
-				t.Fatal(err)
+			e := new(Engine)
+			err := e.UnmarshalCaddyfile(caddyfile.NewTestDispenser("redis {\n" + test.caddyfile + "\n}"))
+			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:")) {
+				t.Fatalf("got %v; expected %s", err, test.err)
 			}
-			if got, _ := json.Marshal(e); string(got) != test.json {
+			if got, _ := json.Marshal(e); err == nil && string(got) != test.json {
 				t.Errorf("got  %s\nwant %s", got, test.json)
-			}
-		})
-	}
-}
-
-func TestCaddyfileRefused(t *testing.T) {
-	for name, test := range map[string]struct{ caddyfile, err string }{
-		"unknown":         {one + "timeout 3s", `engine redis: unknown subdirective "timeout"; expected one of address, database, namespace, ttl, username, password, tls`},
-		"ttl":             {one + "ttl soon", `ttl "soon": expected a duration`},
-		"empty namespace": {one + `namespace ""`, "namespace: found 1 values, or an empty one"},
-		"database":        {one + "database -1", "database"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := parse(t, test.caddyfile); err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Testfile:") {
-				t.Errorf("got %v, want %s", err, test.err)
 			}
 		})
 	}

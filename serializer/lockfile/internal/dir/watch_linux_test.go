@@ -7,36 +7,26 @@ import (
 	"testing"
 )
 
-func makeDir(t testing.TB) *Dir {
-	t.Helper()
-	d, err := Make(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Close)
-	return d
-}
-
-func touchFile(t testing.TB, path ...string) {
-	t.Helper()
-	if err := os.WriteFile(filepath.Join(path...), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // Bug: the watch was set by path. If another directory was at the path for a moment, the
 // store watched that one and worked in the first.
 func TestNotifierWatchesTheOpenDirectory(t *testing.T) {
-	d, elsewhere := makeDir(t), t.TempDir()
-	here := d.path
+	here, elsewhere := t.TempDir(), t.TempDir()
+	d, err := Make(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
 	d.path = elsewhere
 	w := d.Watch()
 	defer w.Close()
 	if w.polls() {
 		t.Fatal("no watch")
 	}
-	touchFile(t, here, "here")
-	touchFile(t, elsewhere, "there")
+	for _, file := range []string{filepath.Join(here, "here"), filepath.Join(elsewhere, "there")} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var names []string
 	lost, err := w.Read(func(_ Change, name []byte) { names = append(names, string(name)) })
 	if err != nil || !lost || !slices.Contains(names, "here") || slices.Contains(names, "there") {
