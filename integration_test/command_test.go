@@ -260,40 +260,28 @@ func TestManPages(t *testing.T) {
 	}
 }
 
-// Bug: an unknown subcommand printed the help, and the exit code was 0.
-func TestUnknownSubcommand(t *testing.T) {
-	t.Parallel()
-	for command, says := range map[string]string{
-		"ids":       `unknown command "make" for "caddy ids"`,
-		"serialize": `unknown command "make" for "caddy serialize"`,
-	} {
-		out, errs, code := testcaddy.Output(t, command, "make")
-		if code != 1 || !strings.Contains(errs, says) || out != "" {
-			t.Errorf("caddy %s make: exit code %d, %s%s; expected %q", command, code, out, errs, says)
-		}
-		if out, _, code = testcaddy.Output(t, command); code != 0 || !strings.Contains(out, "Available Commands") {
-			t.Errorf("caddy %s: exit code %d: %s; expected the help", command, code, out)
-		}
-	}
-}
-
-// Bug: there was no completion for values.
-func TestCompletion(t *testing.T) {
+// What the commands print without a server. Bugs: an unknown subcommand printed the help, and the exit code
+// was 0; there was no completion for values.
+func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	const noFiles = ":4"
 	for _, c := range []struct {
 		args []string
-		want []string
+		out  []string // none: nothing, and the exit code is 1
+		errs string
 	}{
-		{[]string{"ids", ""}, []string{"new\t", "decode\t", noFiles}},
-		{[]string{"ids", "new", "--scheme", ""}, []string{"txid", "unique_id", "sharded_id", "call_number", noFiles}},
-		{[]string{"ids", "decode", ""}, []string{noFiles}},
+		{[]string{"ids", "make"}, nil, `unknown command "make" for "caddy ids"`},
+		{[]string{"serialize", "make"}, nil, `unknown command "make" for "caddy serialize"`},
+		{[]string{"ids"}, []string{"Available Commands"}, ""},
+		{[]string{"serialize"}, []string{"Available Commands"}, ""},
+		{[]string{"__complete", "ids", ""}, []string{"new\t", "decode\t", noFiles}, ""},
+		{[]string{"__complete", "ids", "new", "--scheme", ""}, []string{"txid", "unique_id", "sharded_id", "call_number", noFiles}, ""},
+		{[]string{"__complete", "ids", "decode", ""}, []string{noFiles}, ""},
 	} {
-		out, errs, code := testcaddy.Output(t, append([]string{"__complete"}, c.args...)...)
-		for _, want := range c.want {
-			if code != 0 || !strings.Contains(out, want) {
-				t.Errorf("completing %q: exit code %d, %s%s; expected %q", c.args, code, out, errs, want)
-			}
+		out, errs, code := testcaddy.Output(t, c.args...)
+		missing := slices.ContainsFunc(c.out, func(want string) bool { return !strings.Contains(out, want) })
+		if missing || !strings.Contains(errs, c.errs) || code != map[bool]int{true: 1}[c.out == nil] || (out == "") != (c.out == nil) {
+			t.Errorf("caddy %q: exit code %d, %s%s; expected %q%s", c.args, code, out, errs, c.out, c.errs)
 		}
 	}
 }

@@ -119,18 +119,3 @@ func TestRefusedIsRefusedAgain(t *testing.T) {
 		})
 	}
 }
-
-// Bug: a request whose body broke off before it had a ticket did so, too.
-func TestBrokenBodyIsRefusedAgain(t *testing.T) {
-	t.Parallel()
-	c := start(t, setup{site: serialized + "\nhandle_errors {\n" + serialized + "\n}"})
-	holder := c.holder(t)
-	conn := c.dial("POST /?name=broken HTTP/1.1\r\nHost: " + strings.TrimPrefix(c.url, "http://") +
-		"\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
-	if got := answerOf(t, conn); got != http.StatusBadRequest {
-		t.Errorf("answered %d", got)
-	}
-	c.release(holder)
-	c.wantOrder("holder")
-	c.awaitTickets(0)
-}
