@@ -122,9 +122,7 @@ func TestClose(t *testing.T) {
 		wantRefusal(t, err, serializer.ReasonClosed, serializer.ErrClosed)
 		start(e, arrival()).refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 		holder.Leave()
-		if err := <-closed; err != nil {
-			t.Error(err)
-		}
+		must(t, <-closed)
 		ctx := t.Context()
 		for _, call := range []func() error{
 			func() error { _, err := e.Queues(ctx); return err },
@@ -208,9 +206,7 @@ func TestAppendBlocks(t *testing.T) {
 	if refused := wantRefusal(t, err, serializer.ReasonTimeout, serializer.ErrTimeout); refused.Token != 0 {
 		t.Errorf("refused with token %d; expected none", refused.Token)
 	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Close())
 	first.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 	second.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 	<-s.closed

@@ -117,9 +117,7 @@ func engines(t *testing.T, test func(*testing.T, *serializer.Engine)) {
 		t.Run(name, func(t *testing.T) {
 			e := serializer.New(store, serializer.Options{})
 			test(t, e)
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
+			must(t, e.Close())
 		})
 	}
 }

@@ -113,9 +113,7 @@ func TestBadQueueName(t *testing.T) {
 				t.Errorf("pausing %q: %v", name, err)
 			}
 		}
-		if err := e.Pause(t.Context(), "p00001*", time.Time{}); err != nil {
-			t.Error(err)
-		}
+		must(t, e.Pause(t.Context(), "p00001*", time.Time{}))
 	})
 }
 

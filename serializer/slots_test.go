@@ -163,9 +163,7 @@ func TestSlotWaitEnds(t *testing.T) {
 		{"no wait", func(a *serializer.Arrival) { a.NoWait = true }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
 		{"hung up", nil, func(_ *testing.T, _ *serializer.Engine, w *waiter) { w.GiveUp(errHungUp) }, serializer.ReasonGone, errHungUp},
 		{"evicted", nil, func(t *testing.T, e *serializer.Engine, _ *waiter) {
-			if err := e.Evict(t.Context(), "a_", tokenOf(t, e, 1)); err != nil {
-				t.Error(err)
-			}
+			must(t, e.Evict(t.Context(), "a_", tokenOf(t, e, 1)))
 		}, serializer.ReasonEvicted, serializer.ErrEvicted},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -206,9 +204,7 @@ func TestSlotWaitEndsWithItsEngine(t *testing.T) {
 	last.refused(t, serializer.ReasonClosed, serializer.ErrClosed)
 	<-holder.Context().Done()
 	holder.Leave()
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
+	must(t, <-closed)
 }
 
 // A pause of all queues keeps callers out of the queue, and no caller inside from a slot.

@@ -220,9 +220,7 @@ func TestConstructorsCheckTheirArguments(t *testing.T) {
 	unmade, err := NewCallNumberGenerator(new(FileRunStore))
 	check(t, err)
 	node := Must(FixedNode(netip.MustParseAddr("192.0.2.1"), 1<<22))
-	if err := failed(NewUniqueIDGenerator(Threaded, node)); err != nil {
-		t.Error(err)
-	}
+	check(t, failed(NewUniqueIDGenerator(Threaded, node)))
 	for _, tt := range []struct {
 		err  error
 		want string

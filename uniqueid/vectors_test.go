@@ -111,15 +111,6 @@ func TestCallNumberVectors(t *testing.T) {
 	}
 }
 
-func TestLayoutNames(t *testing.T) {
-	for layout := range layouts {
-		parsed, err := ParseLayout(Layout(layout).String())
-		if err != nil || parsed != Layout(layout) {
-			t.Errorf("%v: %v, %v", Layout(layout), parsed, err)
-		}
-	}
-}
-
 func newUniqueIDs(layout Layout, options ...Option) *UniqueIDGenerator {
 	return Must(NewUniqueIDGenerator(layout, Must(FixedNode(netip.MustParseAddr("192.0.2.7"), 4711)), options...))
 }

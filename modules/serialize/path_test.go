@@ -54,7 +54,5 @@ func TestPathWithPlaceholder(t *testing.T) {
 
 // Bug: in JSON, `"engine": null` was refused, where null means the default of all others.
 func TestNoEngine(t *testing.T) {
-	if err := provision(t, &Handler{Path: t.TempDir(), EngineRaw: []byte("null")}); err != nil {
-		t.Error(err)
-	}
+	must(t, provision(t, &Handler{Path: t.TempDir(), EngineRaw: []byte("null")}))
 }

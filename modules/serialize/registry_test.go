@@ -44,9 +44,7 @@ func TestChangeOfEngineIsRefusedWhileInUse(t *testing.T) {
 			must(t, before.Pause(t.Context(), c.queue, time.Time{}))
 			turn.Leave()
 			wait.Until(t, "nobody inside", func() bool { inside, _ := before.Count(c.queue); return inside == 0 })
-			if err := after(); err != nil {
-				t.Error(err)
-			}
+			must(t, after())
 			waiter.GiveUp(serializer.ErrTimeout)
 			<-waiting
 		})

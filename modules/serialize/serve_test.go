@@ -100,9 +100,7 @@ func TestHeldTurnIsTakenBack(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		evict := func() {
 			token, _ := strconv.ParseUint(s.engine.Known(s.prefix.CanBe)[0].Tickets[0].Token, 10, 64)
-			if err := s.engine.Evict(t.Context(), s.Prefix, token); err != nil {
-				t.Error(err)
-			}
+			must(t, s.engine.Evict(t.Context(), s.Prefix, token))
 		}
 		w := httptest.NewRecorder()
 		r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))

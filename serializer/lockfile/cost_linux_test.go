@@ -67,9 +67,7 @@ func takeTracedTurns(t *testing.T, dir string) {
 		done.Go(func() { turns(t, e, n/callers) })
 	}
 	done.Wait()
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, e.Close())
 }
 
 func turns(t testing.TB, e *serializer.Engine, n int) {

@@ -112,9 +112,7 @@ func setAppendOnly(t testing.TB, path string, on bool) {
 	if on {
 		flags |= appendOnly
 	}
-	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, unix.IoctlSetPointerInt(fd, unix.FS_IOC_SETFLAGS, flags)))
 }
 
 // Bug: a file that could not be removed blocked the removal of all later ones. The ticket

@@ -230,9 +230,7 @@ func unownedName(queue string) string {
 func wantFiles(t testing.TB, dir string, want []string, engines ...node) {
 	t.Helper()
 	for _, e := range engines {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, e.Close())
 		wait.Until(t, "the store is closed", func() bool {
 			defer e.deaf()()
 			return e.dir().closed

@@ -44,9 +44,7 @@ func TestStoppedInGuard(t *testing.T) {
 	waiting := started(e, "a_")
 	closing := open(t, dir)
 	refusedByClose := started(closing, "a_")
-	if err := closing.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, closing.Close())
 	if err := refusedByClose.End(t); !errors.Is(err, serializer.ErrClosed) {
 		t.Errorf("got %v; expected that the engine is closed", err)
 	}

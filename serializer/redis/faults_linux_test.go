@@ -209,9 +209,7 @@ func TestAnswerLostAfterPublication(t *testing.T) {
 	testlease.Enter(t, engines[0])
 	waiter := testlease.Join(t, engines[0])
 	link.Lose("\r\ne\r\n")
-	if err := engines[1].Evict(t.Context(), "a_", number(t, s)); err != nil {
-		t.Error(err)
-	}
+	testlease.Must(t, engines[1].Evict(t.Context(), "a_", number(t, s)))
 	wait.Until(t, "the waiter is refused", waiter.Over)
 	if serializer.ReasonOf(waiter.Err) != serializer.ReasonEvicted {
 		t.Error(waiter.Err)

@@ -96,19 +96,16 @@ func bothVersions(t *testing.T, test func(t *testing.T, http2 bool)) {
 	}
 }
 
-// get reads a whole answer.
-func get(t *testing.T, server *httptest.Server) (resp *http.Response, text string) {
+// get reads an answer. The error is that of its body.
+func get(t *testing.T, server *httptest.Server) (resp *http.Response, text string, err error) {
 	t.Helper()
-	resp, err := server.Client().Get(server.URL)
+	resp, err = server.Client().Get(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(body)
+	return resp, string(body), err
 }
 
 // What is kept, and what passes at once.
@@ -173,13 +170,7 @@ func TestAbortedResponse(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			panic(http.ErrAbortHandler)
 		}}
-		server := s.start(t)
-		resp, err := server.Client().Get(server.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if text, err := io.ReadAll(resp.Body); err == nil || string(text) != "part" {
+		if _, text, err := get(t, s.start(t)); err == nil || text != "part" {
 			t.Errorf("got %q, %v", text, err)
 		}
 	})
@@ -202,8 +193,8 @@ func TestPartInOuterQueue(t *testing.T) {
 		}
 		return nil
 	})
-	if resp, text := get(t, s.start(t)); resp.StatusCode != http.StatusGatewayTimeout || text != "error route" {
-		t.Errorf("%s, %d bytes", resp.Status, len(text))
+	if resp, text, err := get(t, s.start(t)); resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || err != nil {
+		t.Errorf("%s, %d bytes, %v", resp.Status, len(text), err)
 	}
 }
 
@@ -230,13 +221,7 @@ func TestResponseLongerThanAnnounced(t *testing.T) {
 				}
 				return nil
 			}}
-			server := s.start(t)
-			resp, err := server.Client().Get(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			if text, err := io.ReadAll(resp.Body); (err == nil && string(text) == "hello") != whole || !whole && err == nil {
+			if _, text, err := get(t, s.start(t)); (err == nil && text == "hello") != whole || !whole && err == nil {
 				t.Errorf("hel, %s, mo: %q, %v", second, text, err)
 			}
 		})
@@ -295,9 +280,9 @@ func TestLateHeader(t *testing.T) {
 				w.Header().Set(name, "17")
 				return err
 			}}
-			resp, text := get(t, s.start(t))
-			if resp.Header.Get("X-Late") != "" || text != "hello" || strings.Join(resp.Trailer["X-Sum"], " ") != "17" {
-				t.Errorf("trailer %q: %q, %v, %v", trailer, text, resp.Header, resp.Trailer)
+			resp, text, err := get(t, s.start(t))
+			if err != nil || resp.Header.Get("X-Late") != "" || text != "hello" || strings.Join(resp.Trailer["X-Sum"], " ") != "17" {
+				t.Errorf("trailer %q: %q, %v, %v, %v", trailer, text, resp.Header, resp.Trailer, err)
 			}
 		}
 	})

@@ -122,9 +122,9 @@ func wantReplaced(t *testing.T, s *site) {
 	s.server.WriteTimeout = caddy.Duration(time.Minute)
 	server := s.start(t)
 	for range 2 {
-		resp, text := get(t, server)
-		if resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
-			t.Errorf("limit %d: %d, %q, %v", s.limit, resp.StatusCode, text, resp.Header)
+		resp, text, err := get(t, server)
+		if err != nil || resp.StatusCode != http.StatusGatewayTimeout || text != "error route" || resp.Header.Get("X-Own") != "" {
+			t.Errorf("limit %d: %d, %q, %v, %v", s.limit, resp.StatusCode, text, resp.Header, err)
 		}
 		if err := <-s.errors; !errors.Is(err, errRevoked) {
 			t.Errorf("the error is %v", err)

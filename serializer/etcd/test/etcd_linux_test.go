@@ -85,9 +85,7 @@ func evict(t testing.TB, e *serializer.Engine, q serializer.QueueState, i int) {
 	t.Helper()
 	token, err := strconv.ParseUint(q.Tickets[i].Token, 10, 64)
 	testlease.Must(t, err)
-	if err := e.Evict(context.Background(), q.Prefix, token); err != nil {
-		t.Error(err)
-	}
+	testlease.Must(t, e.Evict(context.Background(), q.Prefix, token))
 }
 
 func wantRefusal(t testing.TB, err error, reason serializer.Reason, cause error) {
