@@ -59,7 +59,8 @@ func TestNoHardLinks(t *testing.T) {
 
 // If the disk is full, arrivals are refused, and leave no file. Nobody loses a place, and
 // everything works once there is room. Bug: the error named the lock file of another request
-// that had arrived at the same time, perhaps in another queue.
+// that had arrived at the same time, perhaps in another queue. Bug: the log said that an owner
+// file was repaired for which there was no room.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	dir := smallDisk(t, "nr_inodes=9")
@@ -91,6 +92,15 @@ func TestDiskFull(t *testing.T) {
 	}
 	if n, files := length(t, e, "a_"), filesWith(t, dir, "a_"); len(files) != n || n < 2 {
 		t.Errorf("%d tickets have %d files", n, len(files))
+	}
+	own := filepath.Join(dir, e.ownFile())
+	hear := e.deaf()
+	remove(t, own)
+	must(t, os.WriteFile(filepath.Join(dir, "fills"), nil, 0o600))
+	hear()
+	wait.Until(t, "the owner file is missed", func() bool { return e.log.has("file could not be repaired") })
+	if e.log.has("file is repaired") {
+		t.Error("it is said to be repaired")
 	}
 	must(t, unix.Mount("none", dir, "tmpfs", unix.MS_REMOUNT, "nr_inodes=1000"))
 	last := joined(t, e, "a_")

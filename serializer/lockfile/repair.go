@@ -88,11 +88,11 @@ func (d *directory) checkOwnLocked() {
 	}
 	path := d.pathOf(d.own.Name)
 	damage, err := d.own.Repair()
-	if damage != nil {
-		d.report(slog.LevelWarn, "the owner file is repaired", "path", path, "reason", damage)
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		d.report(slog.LevelError, "the owner file could not be repaired; trying again", "path", path, "error", err)
+	case damage != nil:
+		d.report(slog.LevelWarn, "the owner file is repaired", "path", path, "reason", damage)
 	}
 }
 
