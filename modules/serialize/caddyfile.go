@@ -60,6 +60,3 @@ func (s *Handler) parseErrorResponse(d *caddyfile.Dispenser) error {
 	}
 	return err
 }
-
-// Interface guards
-var _ caddyfile.Unmarshaler = (*Handler)(nil)

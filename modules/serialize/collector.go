@@ -73,6 +73,3 @@ func (queueMetrics) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 }
-
-// Interface guards
-var _ prometheus.Collector = queueMetrics{}

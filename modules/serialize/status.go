@@ -201,9 +201,5 @@ func (s *Status) isNamed(r *http.Request) bool {
 	})
 }
 
-// Interface guards
-var (
-	_ caddy.Provisioner           = (*Status)(nil)
-	_ caddyfile.Unmarshaler       = (*Status)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Status)(nil)
-)
+// Interface guard
+var _ caddy.Provisioner = (*Status)(nil)

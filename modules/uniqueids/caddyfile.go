@@ -53,6 +53,3 @@ func (u *Handler) checkTrust() error {
 	}
 	return nil
 }
-
-// Interface guard
-var _ caddyfile.Unmarshaler = (*Handler)(nil)

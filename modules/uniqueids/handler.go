@@ -134,7 +134,6 @@ func (u *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 
 // Interface guards
 var (
-	_ caddy.Provisioner           = (*Handler)(nil)
-	_ caddy.CleanerUpper          = (*Handler)(nil)
-	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+	_ caddy.Provisioner  = (*Handler)(nil)
+	_ caddy.CleanerUpper = (*Handler)(nil)
 )

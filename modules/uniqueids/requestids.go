@@ -11,7 +11,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/orderly-http/caddy-orderly/internal/requestid"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
 	"github.com/orderly-http/caddy-orderly/uniqueid"
 )
@@ -127,6 +126,3 @@ func (ids *requestIDs) name(err error) error {
 	handlerErr.ID = ids.TXID()
 	return handlerErr
 }
-
-// Interface guard
-var _ requestid.ID = (*requestIDs)(nil)

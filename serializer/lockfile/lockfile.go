@@ -192,6 +192,3 @@ func (s *Store) report(level slog.Level, message string, attrs ...any) {
 		go s.log.Log(context.Background(), level, message, append(attrs, "count", count)...)
 	})
 }
-
-// Interface guard
-var _ serializer.Store = (*Store)(nil)

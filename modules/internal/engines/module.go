@@ -166,7 +166,6 @@ func init() {
 
 // Interface guards
 var (
-	_ Module                = File{}
 	_ Module                = Memory{}
 	_ caddyfile.Unmarshaler = noOptions{}
 )

@@ -295,6 +295,3 @@ func (b *Body) Free() {
 		}
 	}
 }
-
-// Interface guards
-var _ io.ReadCloser = (*Body)(nil)

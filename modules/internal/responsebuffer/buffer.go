@@ -292,7 +292,6 @@ func (b *Buffer) Answer() Answer {
 
 // Interface guards
 var (
-	_ http.ResponseWriter = (*Buffer)(nil)
-	_ http.Flusher        = (*Buffer)(nil)
-	_ http.Hijacker       = (*Buffer)(nil)
+	_ http.Flusher  = (*Buffer)(nil)
+	_ http.Hijacker = (*Buffer)(nil)
 )

@@ -189,6 +189,3 @@ func (s *Stream) retry() time.Duration {
 	}
 	return time.Duration(seconds) * time.Second
 }
-
-// Interface guards
-var _ http.ResponseWriter = (*Stream)(nil)
