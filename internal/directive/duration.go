@@ -8,16 +8,6 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
-// Duration parses a duration of at least least, as the only value of a subdirective.
-func Duration(d *caddyfile.Dispenser, least time.Duration) (caddy.Duration, error) {
-	name := d.Val()
-	text, err := Value(d, wantDuration(least))
-	if err != nil {
-		return 0, err
-	}
-	return DurationOf(d, name, text, least)
-}
-
 func wantDuration(least time.Duration) string {
 	return fmt.Sprintf("a duration of %s or more with a unit, such as 60s or 5m", least)
 }

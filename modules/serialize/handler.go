@@ -106,7 +106,7 @@ type Handler struct {
 	// How long a turn lasts at least, as a duration. If its request leaves earlier, the turn
 	// is held until then, and the answer is not delayed. So at most `concurrency` requests
 	// enter within any such time. Not with `shared_methods`. Default: 0.
-	HoldAtLeast caddy.Duration `json:"hold_at_least,omitempty"`
+	HoldAtLeast *caddy.Duration `json:"hold_at_least,omitempty"`
 
 	// What happens to a request inside when its client disconnects. `finish`
 	// lets it run to its end, `cancel` cancels it. Default: `finish`.
@@ -237,8 +237,8 @@ func (s *Handler) derive() {
 		s.capacity = 0 // writers are alone inside, and readers are not
 		s.limit = s.shared.Capacity()
 	}
-	if s.HoldAtLeast > 0 {
-		s.ruleText += ", hold_at_least " + time.Duration(s.HoldAtLeast).String()
+	if *s.HoldAtLeast > 0 {
+		s.ruleText += ", hold_at_least " + time.Duration(*s.HoldAtLeast).String()
 	}
 	if s.DryRun {
 		s.ruleText += ", dry_run"

@@ -4,31 +4,13 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
-
-// holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
-// not 0, which would say nothing.
-func holdAtLeast() setting {
-	return setting{
-		Name: "hold_at_least", Syntax: "<duration>", Usual: "0",
-		Parse: func(s *Handler, d *caddyfile.Dispenser) (err error) {
-			s.HoldAtLeast, err = directive.Duration(d, time.Millisecond)
-			return err
-		},
-		Check: func(s *Handler) error {
-			return directive.CheckDuration("hold_at_least", time.Duration(s.HoldAtLeast), 0)
-		},
-	}
-}
 
 // beginHold notes until when the turn lasts at least. It comes last before the next handlers: an
 // earlier moment would let the upstream see a shorter time between two requests.
 func (p *passage) beginHold() {
-	if least := time.Duration(p.handler.HoldAtLeast); least > 0 {
+	if least := time.Duration(*p.handler.HoldAtLeast); least > 0 {
 		p.heldUntil = time.Now().Add(least)
 	}
 }

@@ -91,7 +91,7 @@ func TestHeldTurns(t *testing.T) {
 
 // A turn of hold_at_least that is taken back ends with its request, or at once if that has left.
 func TestHeldTurnIsTakenBack(t *testing.T) {
-	s := &Handler{Prefix: "taken_back_", HoldAtLeast: caddy.Duration(time.Hour), EngineRaw: []byte(`{"engine": "memory"}`)}
+	s := &Handler{Prefix: "taken_back_", HoldAtLeast: new(caddy.Duration(time.Hour)), EngineRaw: []byte(`{"engine": "memory"}`)}
 	must(t, provision(t, s))
 	inside := func() int {
 		inside, _ := s.engine.Count(s.Prefix)

@@ -28,14 +28,20 @@ type Lease struct {
 	TTL caddy.Duration `json:"ttl,omitempty"`
 }
 
-const wantNamespace = "1 to 200 bytes without spaces"
+const (
+	wantNamespace = "1 to 200 bytes without spaces"
+	wantTTL       = "whole seconds from 2s to 1h, such as 10s"
+)
 
 // WithLease adds [Lease] to the settings of an engine.
 func WithLease[T any](of func(T) *Lease, settings directive.Settings[T]) directive.Settings[T] {
 	return append(settings,
 		directive.OptionalText("namespace", wantNamespace, func(e T) *string { return &of(e).Namespace }),
-		directive.Setting[T]{Name: "ttl", Parse: func(e T, d *caddyfile.Dispenser) (err error) {
-			of(e).TTL, err = directive.Duration(d, 0)
+		directive.Setting[T]{Name: "ttl", Parse: func(e T, d *caddyfile.Dispenser) error {
+			text, err := directive.Value(d, wantTTL)
+			if err == nil {
+				of(e).TTL, err = directive.DurationOf(d, "ttl", text, 0)
+			}
 			return err
 		}})
 }
@@ -51,7 +57,7 @@ func (l Lease) Check() error {
 		return err
 	}
 	if lease.CheckTTL(ttl) != nil || ttl%time.Second != 0 {
-		return fmt.Errorf("ttl %s: expected whole seconds from 2s to 1h, such as 10s", ttl)
+		return fmt.Errorf("ttl %s: expected %s", ttl, wantTTL)
 	}
 	return nil
 }
