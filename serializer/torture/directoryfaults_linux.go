@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -141,23 +140,6 @@ const (
 	drafts     = ".orderly-new-" // of owner files and guards, that are being made
 )
 
-// spoilGuard damages the guard file, or removes it. The last number is then lost, except
-// to those that know it.
-func spoilGuard(h *harness, r *rand.Rand) bool {
-	if !h.waitUntilKnown(0) {
-		return false
-	}
-	guard := filepath.Join(h.locks, guardName)
-	defer h.begin(numberForgotten)()
-	switch r.IntN(3) {
-	case 0:
-		return os.Remove(guard) == nil
-	case 1:
-		return os.Truncate(guard, 0) == nil
-	}
-	return os.WriteFile(guard, []byte("nonsense, and more of it\n"), 0) == nil
-}
-
 // removeFiles removes lock files of waiters and holders, again and again.
 func removeFiles(h *harness, r *rand.Rand) (removed bool) {
 	for range 1 + r.IntN(20) {
@@ -193,34 +175,4 @@ func (h *harness) files(pattern string) []string {
 func removeOwnerFiles(h *harness, r *rand.Rand) bool {
 	defer time.Sleep(settleTime)
 	return h.spoil(r, ownerFiles, 1, os.Remove)
-}
-
-// damageWords truncates some owner files, or overwrites some of their words. The text is
-// before the words, and may be hit, too.
-func damageWords(h *harness, r *rand.Rand) bool {
-	defer time.Sleep(settleTime)
-	return h.spoil(r, ownerFiles, 3, func(path string) error { return damage(r, path) })
-}
-
-func damage(r *rand.Rand, path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || info.Size() < 64 {
-		return err
-	}
-	words := info.Size() / 8
-	if r.IntN(3) == 0 {
-		return f.Truncate(8 * r.Int64N(words))
-	}
-	for range 1 + r.IntN(64) {
-		word := [...]uint64{0, ^uint64(0), r.Uint64()}[r.IntN(3)]
-		if _, err := f.WriteAt(binary.LittleEndian.AppendUint64(nil, word), 8*r.Int64N(words)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -41,19 +41,14 @@ var faults = []fault{
 	{name: "pause", weight: 6, throw: pauseQueue, needs: pauses},
 	{name: "replace", weight: 2, throw: replaceDirectory, needs: directory | pauses}, // which disappear with it
 	{name: "away", weight: 2, throw: takeAway, needs: directory},
-	{name: "guard", weight: 1, throw: spoilGuard, needs: directory},
 	{name: "files", weight: 8, throw: removeFiles, needs: directory},
 	{name: "owners", weight: 1, throw: removeOwnerFiles, needs: directory},
-	{name: "words", weight: 3, throw: damageWords, needs: directory},
 	{name: "permissions", weight: 2, throw: takePermissions, needs: directory},
 	{name: "disk", weight: 4, throw: fillDisk, needs: directory},
 }
 
-// Names of moments that the oracle has to know exactly.
-const (
-	directoryReplaced = "directory replaced"
-	numberForgotten   = "number forgotten"
-)
+// directoryReplaced is a moment that the oracle has to know exactly.
+const directoryReplaced = "directory replaced"
 
 func names(faults []fault) (names []string) {
 	for _, f := range faults {

@@ -16,7 +16,7 @@
 //   - lost calls: a call never returned, or waited in vain.
 //
 // In the meantime, it causes faults at random, from a printed seed. It kills and stops
-// processes, replaces the directory, damages files, takes permissions away, fills the
+// processes, replaces the directory, removes files, takes permissions away, fills the
 // disk, and steps the clocks.
 //
 // It stops at the first finding, and the exit status is then 1. It is also 1 if the queue

@@ -19,8 +19,7 @@ import (
 // When the directory is replaced, processes that knew the old one must let its tickets
 // finish first, and the turns that their holders take there. An engine that was opened later
 // cannot know of them. So the two may overlap, and one may have the smaller token; nothing
-// else is excused. When the last
-// number is lost, tokens may decrease once, relative to callers that had left.
+// else is excused.
 type oracle struct {
 	start     int64
 	spans     []*span        // of faults, in the order in which they began
@@ -132,18 +131,12 @@ func (r *record) Judged() testjudge.Turn {
 	return turn
 }
 
-// excuses reports whether a holder may overlap with an earlier one, because the directory was replaced, and
-// whether it may have a smaller token.
-func (o *oracle) excuses(before, e *record) (together, smaller bool) {
-	for _, s := range o.spans {
-		switch s.fault {
-		case directoryReplaced:
-			together = together || before.began < s.to && e.opened > s.from || e.began < s.to && before.opened > s.from
-		case numberForgotten:
-			smaller = smaller || before.began < s.to && e.at > s.from
-		}
-	}
-	return together, together || smaller
+// excuses reports whether a holder may overlap with an earlier one, or have a smaller token, because the
+// directory was replaced.
+func (o *oracle) excuses(before, e *record) bool {
+	return slices.ContainsFunc(o.spans, func(s *span) bool {
+		return s.fault == directoryReplaced && (before.began < s.to && e.opened > s.from || e.began < s.to && before.opened > s.from)
+	})
 }
 
 // blame notes a violation in a queue by those who are recorded. Nobody is to blame for nothing.

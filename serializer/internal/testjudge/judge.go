@@ -41,9 +41,9 @@ type Holder interface{ Judged() Turn }
 // Queue judges a queue by entries and leaves, which must be reported in order: each entry after the turn has
 // begun, and each leave before it ends.
 type Queue[H Holder] struct {
-	// Excused reports whether a holder may be inside with an earlier one all the same, and whether it may have
-	// a smaller token. Nil excuses nobody.
-	Excused func(before, h H) (together, smaller bool)
+	// Excused reports whether a holder may be inside with an earlier one, or have a smaller token, all the
+	// same. Nil excuses nobody.
+	Excused func(before, h H) bool
 
 	inside []H
 	recent []entry[H]
@@ -64,7 +64,7 @@ const recentKept = 512
 func (q *Queue[H]) Enter(h H) (overlap, inversion []H) {
 	others := q.inside
 	if !together(h, others) {
-		others = slices.DeleteFunc(slices.Clone(others), func(other H) bool { ok, _ := q.excused(other, h); return ok })
+		others = slices.DeleteFunc(slices.Clone(others), func(other H) bool { return q.excused(other, h) })
 	}
 	if !together(h, others) {
 		overlap = append(slices.Clone(others), h)
@@ -74,10 +74,7 @@ func (q *Queue[H]) Enter(h H) (overlap, inversion []H) {
 	turn.Slots = false
 	for i := range q.recent {
 		e := &q.recent[i]
-		if e.turn.Token < turn.Token {
-			continue
-		}
-		if _, ok := q.excused(e.holder, h); ok {
+		if e.turn.Token < turn.Token || q.excused(e.holder, h) {
 			continue
 		}
 		if e.late = append(e.late, turn); e.turn.Token == turn.Token || !Together(append(e.late, e.turn)...) {
@@ -94,12 +91,7 @@ func (q *Queue[H]) Enter(h H) (overlap, inversion []H) {
 // Leave reports that some holders are not inside any more.
 func (q *Queue[H]) Leave(left func(H) bool) { q.inside = slices.DeleteFunc(q.inside, left) }
 
-func (q *Queue[H]) excused(before, h H) (together, smaller bool) {
-	if q.Excused == nil {
-		return false, false
-	}
-	return q.Excused(before, h)
-}
+func (q *Queue[H]) excused(before, h H) bool { return q.Excused != nil && q.Excused(before, h) }
 
 func together[H Holder](h H, others []H) bool {
 	turns := []Turn{h.Judged()}
