@@ -132,24 +132,17 @@ func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[string]
 	for t := range q.all() {
 		ticket := t.describeLocked(now)
 		ticket.Slot = cmp.Or(ticket.Slot, slots[slotKey(t)])
-		state.Add(ticket, t.Rule)
+		if t == q.first {
+			state.Limit = t.Rule.Capacity()
+		}
+		state.Limit = Wider(state.Limit, t.Rule.Capacity())
+		if ticket.State == StateInside {
+			state.Inside++
+		}
+		state.Tickets = append(state.Tickets, ticket)
 	}
+	state.Waiting = len(state.Tickets) - state.Inside
 	return state
-}
-
-// Add appends a ticket to the queue and counts it. Tickets are added in order.
-func (q *QueueState) Add(t TicketState, r Rule) {
-	if t.State == StateInside {
-		q.Inside++
-	} else {
-		q.Waiting++
-	}
-	if len(q.Tickets) == 0 {
-		q.Limit = r.Capacity()
-	} else {
-		q.Limit = Wider(q.Limit, r.Capacity())
-	}
-	q.Tickets = append(q.Tickets, t)
 }
 
 // Wider returns the greater of two capacities, where 0 means no limit.

@@ -107,8 +107,10 @@ func (d *directory) noteRemovedLocked(t *serializer.Ticket) {
 // noteSpecialLocked notes a change of a file that is no ticket.
 func (d *directory) noteSpecialLocked(c dir.Change, file string) {
 	switch {
-	case strings.HasPrefix(file, name.Owners):
-		d.noteOwnerLocked(c, file)
+	case file == d.own.Name:
+		d.checkOwnLocked() // see repair.go
+	case strings.HasPrefix(file, name.Owners) && c == dir.Appeared:
+		d.openOwnerLocked(file)
 	case strings.HasPrefix(file, name.Pauses):
 		d.notePauseLocked(c, file)
 	case strings.HasPrefix(file, name.Evicts) && c == dir.Appeared && !slices.Contains(d.evicts, file):

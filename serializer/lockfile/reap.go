@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/dir"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/owner"
 )
@@ -44,16 +43,6 @@ func (d *directory) askLocked(r *remoteTicket) (said claim, err error) {
 		}
 	}
 	return said, err
-}
-
-// noteOwnerLocked notes a change of an owner file.
-func (d *directory) noteOwnerLocked(c dir.Change, file string) {
-	switch {
-	case file == d.own.Name:
-		d.checkOwnLocked() // see repair.go
-	case c == dir.Appeared:
-		d.openOwnerLocked(file)
-	}
 }
 
 // openOwnerLocked opens an owner file, by its name or by a ticket that is linked to it, unless it is
