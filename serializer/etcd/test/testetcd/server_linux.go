@@ -23,6 +23,7 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
 )
 
 // Programs of etcd.
@@ -139,14 +140,12 @@ func (s *Server) Client(t testing.TB) *clientv3.Client {
 func DemandLogin(ctx context.Context, c *clientv3.Client, namespace string) error {
 	end := clientv3.GetPrefixRangeEnd(namespace)
 	return errors.Join(
-		second(c.UserAdd(ctx, "root", "root")),
-		second(c.UserGrantRole(ctx, "root", "root")),
-		second(c.RoleAdd(ctx, "orderly")),
-		second(c.RoleGrantPermission(ctx, "orderly", namespace, end, clientv3.PermissionType(clientv3.PermReadWrite))),
-		second(c.UserAdd(ctx, "orderly", "secret")),
-		second(c.UserGrantRole(ctx, "orderly", "orderly")),
-		second(c.AuthEnable(ctx)),
+		testlease.Second(c.UserAdd(ctx, "root", "root")),
+		testlease.Second(c.UserGrantRole(ctx, "root", "root")),
+		testlease.Second(c.RoleAdd(ctx, "orderly")),
+		testlease.Second(c.RoleGrantPermission(ctx, "orderly", namespace, end, clientv3.PermissionType(clientv3.PermReadWrite))),
+		testlease.Second(c.UserAdd(ctx, "orderly", "secret")),
+		testlease.Second(c.UserGrantRole(ctx, "orderly", "orderly")),
+		testlease.Second(c.AuthEnable(ctx)),
 	)
 }
-
-func second[T any](_ T, err error) error { return err }
