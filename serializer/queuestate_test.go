@@ -174,11 +174,13 @@ func TestLimitOfQueue(t *testing.T) {
 		{"a writer behind a reader", []serializer.Rule{reader, {Limit: 1}}, 0},
 		{"a few readers", []serializer.Rule{{Limit: 1}, {Shared: true, Limit: 4}}, 4},
 	} {
-		var q serializer.QueueState
-		for _, r := range c.rules {
-			q.Add(serializer.TicketState{}, r)
+		e := newMemory()
+		for _, rule := range c.rules {
+			a := arrival()
+			a.Rule = rule
+			e.Join(a, func(serializer.Turn, error) {})
 		}
-		if q.Limit != c.limit {
+		if q := e.Known(func(string) bool { return true })[0]; q.Limit != c.limit {
 			t.Errorf("%s: limit %d; expected %d", c.name, q.Limit, c.limit)
 		}
 	}
