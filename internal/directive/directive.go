@@ -6,6 +6,7 @@ package directive
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,16 +34,9 @@ func Unexpected(d *caddyfile.Dispenser, of, expected string) error {
 }
 
 // Value parses the only value of a subdirective. It may be empty if it is quoted.
-func Value(d *caddyfile.Dispenser, expected string) (string, error) {
-	name := d.Val()
-	if !d.NextArg() {
-		return "", d.Errf("%s: no value; expected %s", name, expected)
-	}
-	text := d.Val()
-	if d.NextArg() {
-		return "", d.Errf("%s: unexpected %q after %q; expected %s", name, d.Val(), text, expected)
-	}
-	return text, nil
+func Value(d *caddyfile.Dispenser, expected string) (text string, err error) {
+	err = Values(d, 1, expected, &text)
+	return text, err
 }
 
 // Values parses the values of a subdirective: so many at least, and as many as into has at most. Those
@@ -58,20 +52,21 @@ func Values(d *caddyfile.Dispenser, least int, expected string, into ...*string)
 	return nil
 }
 
-// Range is what a whole number may be: from Least to Most. Want says so.
+// Range is what a whole number may be: from Least to Most, or one of Only. Want says so.
 type Range struct {
 	Least, Most int
+	Only        []int // nil allows the whole range
 	Want        string
 }
 
 // AtLeast is the range of all numbers from least on.
 func AtLeast(least int) Range {
-	return Range{least, math.MaxInt, fmt.Sprintf("a whole number, %d or more", least)}
+	return Range{Least: least, Most: math.MaxInt, Want: fmt.Sprintf("a whole number, %d or more", least)}
 }
 
 // Check returns an error for a number outside of the range.
 func (r Range) Check(name string, n int) error {
-	if n < r.Least || n > r.Most {
+	if n < r.Least || n > r.Most || r.Only != nil && !slices.Contains(r.Only, n) {
 		return fmt.Errorf("%s %d: expected %s", name, n, r.Want)
 	}
 	return nil

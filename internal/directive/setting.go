@@ -173,30 +173,27 @@ func FlagSetting[T any](name string, field func(T) *bool) Setting[T] {
 // MethodsSetting lists request methods, separated by spaces or commas. A blank text means usual,
 // which may be none.
 func MethodsSetting[T any](name string, field func(T) *[]string, usual ...string) Setting[T] {
-	return Setting[T]{
-		Name: name, Syntax: "<method...>", Usual: cmp.Or(strings.Join(usual, " "), "none"),
-		Parse: func(handler T, d *caddyfile.Dispenser) error {
-			args := d.RemainingArgs()
-			if len(args) == 0 {
-				return d.Errf("%s: no value; expected request methods such as GET, separated by spaces or commas", name)
+	check := func(handler T) error {
+		for _, method := range *field(handler) {
+			if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
+				return fmt.Errorf("%s: %q is not a request method; expected names such as GET, separated by spaces or commas", name, method)
 			}
-			*field(handler) = normalMethods(args)
-			return nil
-		},
-		Fill: func(handler T) {
-			if *field(handler) = normalMethods(*field(handler)); len(*field(handler)) == 0 {
-				*field(handler) = usual
-			}
-		},
-		Check: func(handler T) error {
-			for _, method := range *field(handler) {
-				if strings.Trim(method, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_") != "" {
-					return fmt.Errorf("%s: %q is not a request method; expected names such as GET, separated by spaces or commas", name, method)
-				}
-			}
-			return nil
-		},
+		}
+		return nil
 	}
+	s := ListSetting(name, "<method...>", "request methods such as GET, separated by spaces or commas", field, check)
+	s.Usual, s.Fill = cmp.Or(strings.Join(usual, " "), "none"), func(handler T) {
+		if *field(handler) = normalMethods(*field(handler)); len(*field(handler)) == 0 {
+			*field(handler) = usual
+		}
+	}
+	parse := s.Parse
+	s.Parse = func(handler T, d *caddyfile.Dispenser) error {
+		err := parse(handler, d)
+		*field(handler) = normalMethods(*field(handler))
+		return err
+	}
+	return s
 }
 
 // normalMethods returns the methods, which are separated by spaces or commas, in upper case.

@@ -51,7 +51,7 @@ var settings = directive.Settings[*Handler]{
 		Check: func(s *Handler) error { return checkErrorResponse(s.ErrorResponse) },
 	},
 	directive.NumberSetting("concurrency", "<n>", 1, directive.AtLeast(1), func(s *Handler) *int { return &s.Concurrency }),
-	slots(),
+	directive.ListSetting("slots", "<name...>", wantSlots, func(s *Handler) *[]string { return &s.Slots }, (*Handler).checkSlots),
 	directive.MethodsSetting("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
 	directive.DurationSetting("hold_timeout", "0", 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
 	directive.DurationSetting("hold_at_least", "0", 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldAtLeast }),

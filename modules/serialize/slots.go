@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 )
 
 const (
@@ -15,23 +14,9 @@ const (
 	wantSlots = "1 to 64 distinct names, such as addresses of servers"
 )
 
-// slots is the setting of what each request inside has for itself.
-func slots() setting {
-	return setting{
-		Name: "slots", Syntax: "<name...>", Usual: "none",
-		Parse: func(s *Handler, d *caddyfile.Dispenser) error {
-			s.Slots = append([]string{}, d.RemainingArgs()...) // not nil
-			return nil
-		},
-		Check: func(s *Handler) error { return checkSlots(s.Slots) },
-	}
-}
-
-func checkSlots(names []string) error {
-	switch {
-	case names == nil:
-		return nil
-	case len(names) == 0 || len(names) > maxSlots:
+func (s *Handler) checkSlots() error {
+	names := s.Slots
+	if names != nil && (len(names) == 0 || len(names) > maxSlots) {
 		return fmt.Errorf("slots: found %d names; expected %s", len(names), wantSlots)
 	}
 	for i, name := range names {

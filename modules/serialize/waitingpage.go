@@ -2,9 +2,7 @@ package serialize
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -52,20 +50,7 @@ type WaitingPage struct {
 
 const leastHold = time.Second
 
-const pageStatuses = "200, 202, 429 or 503"
-
-// pageStatus is one of a few numbers.
-func pageStatus() directive.Setting[*WaitingPage] {
-	s := directive.NumberSetting("status", "<code>", http.StatusServiceUnavailable, directive.Range{Want: pageStatuses},
-		func(p *WaitingPage) *int { return &p.Status })
-	s.Check = func(p *WaitingPage) error {
-		if !slices.Contains([]int{200, 202, 429, 503}, p.Status) {
-			return fmt.Errorf("status %d: expected %s", p.Status, pageStatuses)
-		}
-		return nil
-	}
-	return s
-}
+var pageStatus = directive.Range{Least: 200, Most: 503, Only: []int{200, 202, 429, 503}, Want: "200, 202, 429 or 503"}
 
 // provision applies the defaults, checks the settings and loads the page.
 func (p *WaitingPage) provision(visits bool) error {
@@ -100,7 +85,7 @@ var pageSettings = directive.Settings[*WaitingPage]{
 	directive.DurationSetting("after", "2s", 0, directive.Longest, func(p *WaitingPage) **caddy.Duration { return &p.After }),
 	directive.DurationSetting("hold", "15s", leastHold, directive.Longest, func(p *WaitingPage) **caddy.Duration { return &p.Hold }),
 	directive.OptionalText("file", "the path of a page", func(p *WaitingPage) *string { return &p.File }),
-	pageStatus(),
+	directive.NumberSetting("status", "<code>", http.StatusServiceUnavailable, pageStatus, func(p *WaitingPage) *int { return &p.Status }),
 	directive.FlagSetting("json", func(p *WaitingPage) *bool { return &p.JSON }),
 	{Name: "opens", Parse: (*WaitingPage).parseOpens, Check: (*WaitingPage).checkOpens},
 }

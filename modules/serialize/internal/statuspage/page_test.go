@@ -83,9 +83,13 @@ func TestStatusJudges(t *testing.T) {
 			q.Outcomes[reason].Count.Store(3)
 			q.Outcomes[reason].Refused.Store(last.UnixNano())
 		}
+		q.Tickets = c.tickets
 		for _, ticket := range c.tickets {
-			q.Add(ticket, serializer.Rule{})
+			if ticket.State == serializer.StateInside {
+				q.Inside++
+			}
 		}
+		q.Waiting = len(c.tickets) - q.Inside
 		if q.Error = c.err; c.paused {
 			q.PausedUntil = &serializer.Forever
 		}
