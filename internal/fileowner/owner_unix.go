@@ -45,7 +45,7 @@ func Explain(err error, dir, files string) error {
 		return fmt.Errorf("%w; if systemd protects it, add ReadWritePaths=%s to the unit", err, dir)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w; this process runs as user %d, who must be able to enter all that is above %s, and to write there and to its files %s: "+
-			"make that user their owner (chown), or add it to their group (usermod -aG), and start again", err, os.Geteuid(), dir, files)
+			"make that user their owner (chown), or add it to their group (usermod -aG) and restart", err, os.Geteuid(), dir, files)
 	}
 	return err
 }
