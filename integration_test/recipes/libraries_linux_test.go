@@ -29,17 +29,9 @@ type program struct {
 func programUnder(t *testing.T, heading string) program {
 	t.Helper()
 	t.Parallel()
-	text, err := os.ReadFile("../../docs/libraries.md")
-	check(t, err)
-	_, section, _ := strings.Cut(string(text), "## "+heading+"\n")
-	_, code, _ := strings.Cut(section, "```go\n")
-	code, _, found := strings.Cut(code, "```\n")
-	if !found {
-		t.Fatalf("there is no program below %q", heading)
-	}
 	p := program{t, testcaddy.TempDir(t)}
 	source := filepath.Join(p.dir, "main.go")
-	testcaddy.WriteFile(t, source, code)
+	testcaddy.WriteFile(t, source, blocks(t, "libraries.md", heading, "go")[0])
 	out, err := exec.Command("go", "build", "-o", filepath.Join(p.dir, "program"), source).CombinedOutput()
 	if err != nil {
 		t.Fatalf("building: %v\n%s", err, out)

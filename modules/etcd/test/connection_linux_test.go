@@ -30,21 +30,15 @@ func demandLogin(t *testing.T, m *testetcd.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
 	defer cancel()
-	if err := testetcd.DemandLogin(ctx, m.Client(t), etcd.DefaultNamespace); err != nil {
-		t.Fatal(err)
-	}
+	must(t, testetcd.DemandLogin(ctx, m.Client(t), etcd.DefaultNamespace))
 }
 
 // openModule makes an engine as Caddy does.
 func openModule(t *testing.T, module *caddyetcd.Engine) *serializer.Engine {
 	t.Helper()
-	if err := module.Provision(caddy.Context{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, module.Provision(caddy.Context{}))
 	store, err := module.Open("", slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := serializer.New(store, serializer.Options{})
 	t.Cleanup(func() { e.Close() })
 	return e
@@ -63,9 +57,7 @@ func TestConnectionFaults(t *testing.T) {
 	https := testetcd.Prepare(t, testetcd.Own, 1, tlsFlags...)[0]
 	strict := testetcd.Prepare(t, testetcd.Own, 1, append(tlsFlags, "--client-cert-auth", "--trusted-ca-file", client)...)[0]
 	operator, err := transport.TLSInfo{CertFile: client, KeyFile: clientKey, InsecureSkipVerify: true}.ClientConfig()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, m := range []*testetcd.Server{https, strict} {
 		m.TLS = operator
 		m.Run()
@@ -74,9 +66,7 @@ func TestConnectionFaults(t *testing.T) {
 	demandLogin(t, strict)
 	demandLogin(t, login)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { silent.Close() })
 
 	trust := func(name string) *enginesettings.TLS {

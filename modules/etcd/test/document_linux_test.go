@@ -15,9 +15,7 @@ import (
 func TestClusterToTry(t *testing.T) {
 	testcaddy.Need(t, "etcd", "apt-get install etcd-server")
 	page, err := os.ReadFile("../../../docs/cluster.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	_, rest, _ := strings.Cut(string(page), "```sh\n")
 	script, _, found := strings.Cut(rest, "```")
 	if !found || !strings.Contains(script, "sleep 5\n") {

@@ -18,3 +18,10 @@ func TestMain(m *testing.M) {
 	testetcd.ServeIfAsked()
 	os.Exit(m.Run())
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
