@@ -91,15 +91,15 @@ func outcome(a testcaddy.Answer) string {
 	return fmt.Sprint(a.StatusCode, " ", a.Header.Get("Orderly-Once"))
 }
 
-// Bug: the log named one in a second of the requests whose outcome could not be stored, and a first
-// request of which nobody knows whether the upstream has acted was counted as any other.
+// Bug: the log named one in a second of the requests whose outcome could not be stored, and error pages
+// learnt nothing of a first request of which nobody knows whether the upstream has acted.
 //
 // Whoever looks for orders in doubt finds each of them, also if no client asks again.
 func TestEachDoubtIsNamed(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	c := newSite(t, "once {\nscope none\n}\nreverse_proxy "+s.addr+"\nhandle_errors {\nrespond {http.once.outcome}\n}")
-	if a := post(t, c.url+"/?do=break", "a").Want(t, 502); a.Text != "unknown" || !strings.Contains(c.Ask("/metrics"), `{outcome="unknown"} 1`) {
+	if a := post(t, c.url+"/?do=break", "a").Want(t, 502); a.Text != "unknown" || !strings.Contains(c.Ask("/metrics"), `{outcome="first"} 1`) {
 		t.Errorf("an error page sees %v; metrics: %s", a, c.Ask("/metrics"))
 	}
 	var answers []<-chan testcaddy.Answer

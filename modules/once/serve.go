@@ -258,7 +258,6 @@ func (p *passage) settle(err error) {
 	case freed:
 		counted = freed
 	case unknown:
-		counted = unknown // alerts need not wait for a repetition
 		sent, _ := p.sent.reached()
 		passes = !sent
 		p.logSome("unknown "+p.key.hash, zap.WarnLevel, "it is not known whether the upstream has acted: repetitions are refused with 409", zap.Error(err))
@@ -273,6 +272,9 @@ func (p *passage) settle(err error) {
 		}
 	}
 	p.count(counted)
+	if p.asked.Outcome == unknown {
+		p.repl.Set("http.once.outcome", string(unknown)) // for the pages of error routes
+	}
 }
 
 // repeat answers a repetition by the record of the key.
