@@ -42,9 +42,7 @@ func (q *queue) line() (ids []string) {
 	q.Helper()
 	synctest.Wait()
 	states, err := q.places.Queues(q.Context())
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	for _, state := range states {
 		for _, ticket := range state.Tickets {
 			if t, ok := ticket.Requester.(*Ticket); ok {
@@ -305,9 +303,7 @@ func TestReplayedCookieProvesNothing(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
 		line, _ := q.opensIn(0)
 		page, err := Load("", http.StatusServiceUnavailable, false, 0, time.Minute)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		n := q.navigation(new(request))
 		n.Opening, n.Line.Page = q.Opening("a", line), page
 		id := n.newID()

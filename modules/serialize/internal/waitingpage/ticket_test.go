@@ -27,13 +27,18 @@ type queue struct {
 	report *telemetry.Reporter
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // inQueue runs a test with a queue, on a clock of its own.
 func inQueue(t *testing.T, test func(q *queue, inside serializer.Turn)) {
 	synctest.Test(t, func(t *testing.T) {
 		engine, err := engines.Open(engines.Memory{}, "/"+t.Name(), slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		q := &queue{T: t, engine: engine, places: PlacesOf(engine.Shared), report: &telemetry.Reporter{Counters: telemetry.NewCounters(t.Name()), Logger: zap.NewNop()}}
 		test(q, q.enter())
 		_ = engine.Close()
@@ -76,9 +81,7 @@ const hold = 15 * time.Second
 func (q *queue) enter() serializer.Turn {
 	q.Helper()
 	turn, err := q.places.Enter(q.Context(), serializer.Arrival{Queue: "a"})
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	return turn
 }
 
@@ -94,9 +97,7 @@ func (q *queue) givenTo(client string) *Ticket {
 func (q *queue) waits(n *Navigation, proven bool) *Ticket {
 	q.Helper()
 	t, err := q.join(q.Context(), n, "", proven)
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	if _, err := t.claim(n); !errors.Is(err, errWaiting) {
 		q.Errorf("claiming: %v; expected %v", err, errWaiting)
 	}
@@ -134,9 +135,7 @@ func (q *queue) want(t *Ticket, want error) {
 func (q *queue) served(t *Ticket) {
 	q.Helper()
 	turn, err := t.claim(q.navigation(new(request)))
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	turn.Leave()
 	q.engine.Release()
 }
@@ -396,9 +395,7 @@ func TestPlaceIsGivenUp(t *testing.T) {
 func TestTurnIsRevoked(t *testing.T) {
 	for want, revoke := range map[error]func(*queue, serializer.Turn){
 		serializer.ErrEvicted: func(q *queue, inside serializer.Turn) {
-			if err := q.places.Evict(q.Context(), "a", inside.Token()+1); err != nil {
-				q.Error(err)
-			}
+			must(q, q.places.Evict(q.Context(), "a", inside.Token()+1))
 		},
 		serializer.ErrClosed: func(q *queue, _ serializer.Turn) { go q.places.Close() },
 	} {
@@ -443,9 +440,7 @@ func TestRevocationReachesTheClaimer(t *testing.T) {
 		if _, none := mine.claim(q.navigation(another)); err != nil || !errors.Is(none, errNone) {
 			q.Errorf("claiming: %v, by another tab: %v", err, none)
 		}
-		if err := q.places.Evict(q.Context(), "a", turn.Token()); err != nil {
-			q.Fatal(err)
-		}
+		must(q, q.places.Evict(q.Context(), "a", turn.Token()))
 		synctest.Wait()
 		if first, other := claims.revoked.Load(), another.revoked.Load(); first != serializer.ErrEvicted || other != nil {
 			q.Errorf("revoked by %v, and the other tab by %v", first, other)

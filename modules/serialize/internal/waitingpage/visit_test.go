@@ -33,9 +33,7 @@ func (q *queue) visits(r *request) (*Ticket, *Part) {
 	q.Helper()
 	n := q.visitOf(r)
 	t, err := q.join(q.Context(), n, "browser", true)
-	if err != nil {
-		q.Fatal(err)
-	}
+	must(q, err)
 	t.await(q.Context(), time.Second)
 	_, err = t.claim(n)
 	t.locked(t.departLocked)
@@ -168,17 +166,13 @@ func TestVisitIsEvicted(t *testing.T) {
 			mine, one := q.visits(first)
 			two, three := mine.part(&visits, revoke(second)), mine.part(&visits, revoke(third))
 			turn, err := two.Enter()
-			if err != nil {
-				q.Fatal(err)
-			}
+			must(q, err)
 			if idle {
 				one.Leave()
 				two.Leave()
 				three.Leave()
 			}
-			if err := q.places.Evict(q.Context(), "a", turn.Token()); err != nil {
-				q.Fatal(err)
-			}
+			must(q, q.places.Evict(q.Context(), "a", turn.Token()))
 			if idle {
 				q.wantInside(0, "after the eviction of an idle visit")
 				return
