@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -76,7 +74,7 @@ func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // certificates.
 func (e *Engine) Provision(caddy.Context) (err error) {
 	var set Engine
-	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints, normalized); err != nil {
+	if set.Common, set.Endpoints, err = e.Common.Expanded("endpoints", e.Endpoints, etcd.Endpoint); err != nil {
 		return err
 	}
 	if err := set.check(); err != nil {
@@ -92,14 +90,12 @@ func (e *Engine) Provision(caddy.Context) (err error) {
 	return err
 }
 
-const wantEndpoint = "a URL such as https://10.0.0.1:2379, and the options username and password"
-
 // check returns an error for invalid settings. Placeholders have been replaced, and
 // endpoints are normalized.
 func (e *Engine) check() error {
 	switch {
 	case len(e.Endpoints) == 0:
-		return errors.New("endpoints: none; expected at least one, " + wantEndpoint)
+		return errors.New("endpoints: none; expected at least one URL such as https://10.0.0.1:2379")
 	case (e.Username == "") != (e.Password == ""):
 		return errors.New("expected username and password, both or neither")
 	case strings.Contains(e.Namespace, "/!"):
@@ -115,21 +111,6 @@ func (e *Engine) check() error {
 		return fmt.Errorf("tls: endpoint %q is not https", e.Endpoints[0])
 	}
 	return e.Common.Check()
-}
-
-// normalized adds the default port to an endpoint, removes a trailing slash, and writes the
-// scheme in lower case. Errors do not quote the endpoint: it may have a password.
-func normalized(endpoint string) (string, error) {
-	u, err := url.Parse(endpoint)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" ||
-		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", errors.New("endpoints: expected " + wantEndpoint)
-	}
-	u.Path = ""
-	if u.Port() == "" {
-		u.Host = net.JoinHostPort(u.Hostname(), "2379")
-	}
-	return u.String(), nil
 }
 
 // Open implements [serialize.EngineModule].

@@ -7,13 +7,8 @@ package redis
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/netip"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -83,7 +78,7 @@ func (e *Engine) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 // certificates.
 func (e *Engine) Provision(caddy.Context) (err error) {
 	set := Engine{Database: e.Database}
-	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address, withPort); err != nil {
+	if set.Common, set.Address, err = e.Common.Expanded("address", e.Address, redis.Address); err != nil {
 		return err
 	}
 	e.options = redis.Options{
@@ -93,20 +88,6 @@ func (e *Engine) Provision(caddy.Context) (err error) {
 	e.Place = enginesettings.NewPlace("redis", fmt.Sprintf("%s:%d", set.Namespace, set.Database), set.Address, set)
 	e.options.TLS, err = set.TLS.Config()
 	return cmp.Or(e.options.Check(), set.Check(), err)
-}
-
-// withPort adds the default port. Errors do not quote the address: it may have a password.
-func withPort(address string) (string, error) {
-	host, port, err := net.SplitHostPort(address)
-	if err != nil {
-		host, port = strings.Trim(address, "[]"), "6379"
-	}
-	_, noNumber := strconv.ParseUint(port, 10, 16)
-	_, noIP := netip.ParseAddr(host)
-	if host == "" || noNumber != nil || strings.ContainsAny(host, "@?/") || strings.Contains(host, ":") && noIP != nil {
-		return "", errors.New("address: expected host:port such as 10.0.0.1:6379, and the options username and password")
-	}
-	return net.JoinHostPort(host, port), nil
 }
 
 // Open implements [serialize.EngineModule].

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -48,13 +47,14 @@ const DefaultNamespace = "orderly/"
 // the store, which keeps trying, has a lease. The error is for invalid options.
 func Open(o Options) (*Store, error) {
 	o.TTL = cmp.Or(o.TTL, lease.DefaultTTL)
+	for _, endpoint := range o.Endpoints {
+		if normal, err := Endpoint(endpoint); err != nil || normal != endpoint {
+			return nil, errors.New("opening etcd store: expected endpoints with the port, such as https://10.0.0.1:2379; a login is in Options.Username and Password")
+		}
+	}
 	switch {
 	case len(o.Endpoints) == 0:
 		return nil, errors.New("opening etcd store: no endpoints")
-	case slices.ContainsFunc(o.Endpoints, func(url string) bool { return strings.Contains(url, "@") }): // errors and logs show them
-		return nil, errors.New("opening etcd store: an endpoint has a username; expected Options.Username and Password")
-	case slices.ContainsFunc(o.Endpoints, func(url string) bool { return !hasPort(url) }):
-		return nil, fmt.Errorf("opening etcd store: endpoints %q; expected URLs with the port, such as https://10.0.0.1:2379", o.Endpoints)
 	case lease.CheckTTL(o.TTL) != nil || o.TTL%time.Second != 0:
 		return nil, fmt.Errorf("opening etcd store: time to live %s; expected whole seconds from 2s to 1h", o.TTL)
 	}
@@ -71,13 +71,16 @@ func Open(o Options) (*Store, error) {
 	return st, nil
 }
 
-// hasPort reports whether an endpoint is a URL with a port: nothing would add what is missing, and
-// only callers would learn that it is.
-func hasPort(endpoint string) bool {
-	at, err := url.Parse(endpoint)
-	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Port() == "" {
-		return false
+// Endpoint writes the URL of a member in one form: with the port, which is 2379 by default. Errors do not
+// quote the URL, since it may have a password.
+func Endpoint(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err == nil {
+		_, err = net.LookupPort("tcp", u.Port())
 	}
-	_, err = net.LookupPort("tcp", at.Port())
-	return err == nil
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", errors.New("expected a URL such as https://10.0.0.1:2379, and the options username and password")
+	}
+	return u.Scheme + "://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "2379")), nil
 }

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,12 +69,8 @@ func Open(o Options) (*Store, error) {
 // Check returns an error for options that are invalid, whatever the defaults.
 func (o Options) Check() error {
 	for _, address := range o.Addresses {
-		_, port, err := net.SplitHostPort(address)
-		if err != nil || port == "" || strings.ContainsAny(address, "@/") { // errors and logs show them
-			return errors.New("expected addresses as host:port, with the port; a login is in Options.Username and Password")
-		}
-		if _, err := net.LookupPort("tcp", port); err != nil {
-			return fmt.Errorf("port %q of an address: expected 1 to 65535", port)
+		if normal, err := Address(address); err != nil || normal != address {
+			return errors.New("expected addresses as host:port, with the port, at most 65535; a login is in Options.Username and Password")
 		}
 	}
 	switch {
@@ -86,6 +84,21 @@ func (o Options) Check() error {
 		return fmt.Errorf("namespace %q; expected no braces, which choose the slot of keys", o.Namespace)
 	}
 	return nil
+}
+
+// Address writes the address of a server in one form: with the port, which is 6379 by default. Errors do not
+// quote the address, since it may have a password.
+func Address(text string) (string, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		host, port = strings.Trim(text, "[]"), "6379"
+	}
+	_, noNumber := strconv.ParseUint(port, 10, 16)
+	_, noIP := netip.ParseAddr(host)
+	if host == "" || noNumber != nil || strings.ContainsAny(host, "@?/") || strings.Contains(host, ":") && noIP != nil {
+		return "", errors.New("expected host:port such as 10.0.0.1:6379, and the options username and password")
+	}
+	return net.JoinHostPort(host, port), nil
 }
 
 // clientLog receives what the client library logs about connections.

@@ -47,7 +47,9 @@ func (c Common) Expanded(name string, servers []string, normal func(string) (str
 	err := c.Lease.Expand(settings...)
 	servers = strings.Fields(list)
 	for i := 0; i < len(servers) && err == nil; i++ {
-		servers[i], err = normal(servers[i])
+		if servers[i], err = normal(servers[i]); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return c, servers, err
 }
