@@ -45,6 +45,17 @@ func Find(program string) string {
 	return ""
 }
 
+// FreeAddr returns an address of this machine that is for one server until the end of the tests.
+// Nothing listens there at the moment, and other tests' processes do not get it.
+func FreeAddr(t testing.TB) string {
+	t.Helper()
+	addr, err := reserve()
+	if err != nil {
+		t.Fatalf("looking for a free port: %v", err)
+	}
+	return addr
+}
+
 // Start runs a command until the end of the test. If the system supports it, the command ends even if
 // the test is killed. Data races that it reports fail the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {

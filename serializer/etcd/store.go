@@ -35,12 +35,6 @@ import (
 // where that text is missing or another one, such as in an empty cluster at the same endpoints:
 // others may be inside in the old one.
 //
-// # Why it is safe, and how far
-//
-// While all processes run and their clocks tick at about the same rate, no two are inside. A
-// process that is stopped between two instructions cannot notice that its lease has ended.
-// The upstream can: it rejects tokens smaller than the greatest it has seen.
-//
 // # What was rejected
 //
 //   - concurrency.Mutex of clientv3: its key is the lease, so two requests of one process

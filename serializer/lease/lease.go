@@ -6,6 +6,10 @@
 // before others do. So it counts its own time: from the sending of the last renewal that
 // was answered, less a margin. It counts on a clock that runs while the machine is
 // suspended, as the lease does. See [Deadline].
+//
+// While all processes run and their clocks tick at about the same rate, no two are inside. A
+// process that is stopped between two instructions cannot notice that its lease has ended.
+// The upstream can: it rejects tokens smaller than the greatest it has seen.
 package lease
 
 import (

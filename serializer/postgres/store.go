@@ -51,12 +51,6 @@ import (
 // Once a process has had a session, it begins none in another history, and makes no tables: if
 // its search_path or address leads elsewhere, others may be inside where it was.
 //
-// # Why it is safe, and how far
-//
-// While all processes run and their clocks tick at about the same rate, no two are inside. A
-// process that is stopped between two instructions cannot notice that its lease has ended.
-// The upstream can: it rejects tokens smaller than the greatest it has seen.
-//
 // # What was rejected
 //
 //   - Session locks (pg_advisory_lock): behind a pooler, they stay with a connection that

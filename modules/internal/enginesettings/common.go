@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
@@ -32,7 +34,10 @@ func With[T any](of func(T) *Common, settings directive.Settings[T]) directive.S
 		directive.OptionalText("username", "a name", func(e T) *string { return &of(e).Username }),
 		directive.OptionalText("password", "a text, or a placeholder such as {env.PASSWORD} or {file./run/secrets/password}",
 			func(e T) *string { return &of(e).Password }),
-		tlsSetting(func(e T) **TLS { return &of(e).TLS }))
+		directive.Setting[T]{Name: "tls", Parse: func(e T, d *caddyfile.Dispenser) error {
+			of(e).TLS = new(TLS)
+			return tlsSettings.ParseBlock(d, "tls", of(e).TLS)
+		}})
 }
 
 // Expanded applies defaults, and replaces placeholders in the settings and in the list of

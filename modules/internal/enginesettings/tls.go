@@ -8,8 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
-
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
@@ -35,14 +33,6 @@ var tlsSettings = directive.Settings[*TLS]{
 	directive.OptionalText("cert", "a PEM file", func(t *TLS) *string { return &t.Cert }),
 	directive.OptionalText("key", "a PEM file", func(t *TLS) *string { return &t.Key }),
 	directive.OptionalText("server_name", "a host name", func(t *TLS) *string { return &t.ServerName }),
-}
-
-// tlsSetting is the block tls.
-func tlsSetting[T any](field func(T) **TLS) directive.Setting[T] {
-	return directive.Setting[T]{Name: "tls", Parse: func(engine T, d *caddyfile.Dispenser) error {
-		*field(engine) = new(TLS)
-		return tlsSettings.ParseBlock(d, "tls", *field(engine))
-	}}
 }
 
 // Check returns an error if only one of two settings is there that belong together, or one has
