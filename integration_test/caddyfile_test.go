@@ -95,7 +95,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"unique_ids", `header traceparent`, `header traceparent txid: W3C Trace Context has another text in this field; expected header traceparent traceparent`},
 		{"unique_ids", `length 12`, `unique_ids: unknown subdirective "length"; expected one of layout, node, shards, trust, header`},
 		{"serialize", `waiting_page 5s`, `waiting_page: unexpected argument "5s"; expected a block`},
-		{"serialize", "waiting_page {\nfile\n}", `file: found 0 values, or an empty one; expected the path of a page`},
+		{"serialize", "waiting_page {\nfile\n}", `file: found 0 values; expected the path of a page`},
 		{"serialize", "waiting_page {\nhold 500ms\n}", `hold 500ms: expected a duration of 1s or more, such as 60s`},
 		{"serialize", "waiting_page {\nbefore 5s\n}", `waiting_page: unknown subdirective "before"; expected one of after, hold, file, status, json, opens`},
 		{"serialize", "waiting_page {\nopens\n}", `opens: found 0 values; expected a moment as in RFC 3339, such as 2026-11-27T10:00:00+01:00, and perhaps a text such as {http.vars.client_ip}`},

@@ -124,13 +124,11 @@ func TextSetting[T any](name, syntax, usual, expected string, field func(T) *str
 // OptionalText is a text that is not empty if it is there. Errors do not show it, since it may be a
 // secret.
 func OptionalText[T any](name, expected string, field func(T) *string) Setting[T] {
-	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) error {
-		args := d.RemainingArgs()
-		if len(args) != 1 || args[0] == "" {
-			return d.Errf("%s: found %d values, or an empty one; expected %s", name, len(args), expected)
+	return Setting[T]{Name: name, Parse: func(handler T, d *caddyfile.Dispenser) (err error) {
+		if *field(handler), err = Value(d, expected); err == nil && *field(handler) == "" {
+			err = d.Errf("%s: empty; expected %s", name, expected)
 		}
-		*field(handler) = args[0]
-		return nil
+		return err
 	}}
 }
 

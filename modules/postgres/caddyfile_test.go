@@ -22,7 +22,7 @@ func TestCaddyfile(t *testing.T) {
 		"all":                     {"url postgres://u:p@a:1,b:2/c?sslmode=verify-full\nnamespace shop\nttl 5s", `{"url":"postgres://u:p@a:1,b:2/c?sslmode=verify-full","namespace":"shop","ttl":5000000000}`, ""},
 		"the later one overrides": {one + "ttl 3s\nurl postgresql://c\nttl 4s", `{"url":"postgresql://c","ttl":4000000000}`, ""},
 		"placeholders":            {"url {env.DATABASE_URL}\nnamespace {env.NAME}", `{"url":"{env.DATABASE_URL}","namespace":"{env.NAME}"}`, ""},
-		"no value":                {"url", "", "url: found 0 values, or an empty one; expected a URL such as"},
+		"no value":                {"url", "", "url: found 0 values; expected a URL such as"},
 		"a URL with a space":      {"url postgres://u:hun ter@a", "", "url: found 2 values"},                                       // bug: it was shown
 		"a URL on its own":        {"postgres://u:hunter@a", "", "unknown subdirective (not shown, since it may have a password)"}, // bug: it was shown
 		"unknown":                 {one + "timeout 3s", "", `engine postgres: unknown subdirective "timeout"; expected one of url, namespace, ttl, at Testfile:3`},

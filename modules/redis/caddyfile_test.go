@@ -35,7 +35,7 @@ func TestCaddyfile(t *testing.T) {
 		"empty tls":               {one + "tls {\n}", `{"address":["10.0.0.1:6379"],"tls":{}}`, ""},
 		"unknown":                 {one + "timeout 3s", "", `engine redis: unknown subdirective "timeout"; expected one of address, database, namespace, ttl, username, password, tls`},
 		"ttl":                     {one + "ttl soon", "", `ttl "soon": expected a duration`},
-		"empty namespace":         {one + `namespace ""`, "", "namespace: found 1 values, or an empty one"},
+		"empty namespace":         {one + `namespace ""`, "", "namespace: empty; expected"},
 		"database":                {one + "database -1", "", "database"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -97,7 +97,10 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	p.stream = all.stream
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, all.turns)
 	defer func() { p.visit.Leave() }()
-	if err = p.joinVisit(w, r); err == nil {
+	if s.line.Visits != nil { // before the body is read, since the visit must not end meanwhile
+		p.visit, err = registered.browsers.Visit(w, r, s.line, p.about.Queue, p.revoke)
+	}
+	if err == nil {
 		err = p.checkOpen(r)
 	}
 	if err == nil {

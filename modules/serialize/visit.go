@@ -70,15 +70,6 @@ func (s *Handler) passConcurrency() {
 	}
 }
 
-// joinVisit gives the request its part in the visit of its browser, if there is one: before its
-// body is read, since the visit must not end meanwhile. The caller must leave it.
-func (p *passage) joinVisit(w http.ResponseWriter, r *http.Request) (err error) {
-	if line := p.handler.line; line.Visits != nil {
-		p.visit, err = registered.browsers.Visit(w, r, line, p.about.Queue, p.revoke)
-	}
-	return err
-}
-
 // enterVisit gives the request the turn of its visit, once its body has been read.
 func (p *passage) enterVisit() error {
 	turn, err := p.visit.Enter()

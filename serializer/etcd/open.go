@@ -66,7 +66,7 @@ func Open(o Options) (*Store, error) {
 	st.Store = lease.NewStore(lease.Options{
 		Name: "etcd", Where: strings.Join(o.Endpoints, ","), Path: "etcd:" + strings.TrimSuffix(string(st.keys), "/"),
 		TTL: o.TTL, Log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)),
-		New: func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st} },
+		New: func(base *lease.Session) lease.Protocol { return &session{Session: base, store: st} }, Free: c.close,
 	})
 	return st, nil
 }

@@ -57,10 +57,3 @@ type Store struct {
 	cluster *cluster
 	history atomic.Pointer[string] // its text in the last session; nil before the first
 }
-
-// Close implements [serializer.Store]. It ends the lease, and all keys that are not
-// deleted yet go with it.
-func (st *Store) Close() error {
-	defer st.cluster.close()
-	return st.Store.Close()
-}

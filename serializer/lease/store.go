@@ -15,7 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// Options of a [Store]. All are required.
+// Options of a [Store]. All but Free are required.
 type Options struct {
 	Name  string // of the kind of servers, for people, such as Redis
 	Where string // which servers, for people
@@ -25,6 +25,8 @@ type Options struct {
 
 	// New makes the protocol of a session. It asks nothing of the servers.
 	New func(*Session) Protocol
+
+	Free func() // frees connections when the store is closed
 }
 
 // ErrElsewhere is why a process begins no session in another history than its last one. There, it
@@ -207,6 +209,9 @@ func (st *Store) Remove(t *serializer.Ticket) {
 
 // Close implements [serializer.Store]. It ends the session, and all its tickets with it.
 func (st *Store) Close() error {
+	if st.Free != nil {
+		defer st.Free()
+	}
 	st.stop()
 	st.running.Wait()
 	st.Mu.Lock()

@@ -61,7 +61,7 @@ func Open(o Options) (*Store, error) {
 	st := &Store{servers: newServers(o), slots: make(chan struct{}, 4)}
 	st.Store = lease.NewStore(lease.Options{
 		Name: "Redis", Where: strings.Join(o.Addresses, ", "), Path: "redis:" + o.Namespace,
-		TTL: o.TTL, Log: o.Log, New: st.newSession,
+		TTL: o.TTL, Log: o.Log, New: st.newSession, Free: st.servers.close,
 	})
 	return st, nil
 }

@@ -57,9 +57,3 @@ type Store struct {
 	heard   atomic.Int64  // when the last answer came that knew it, by Uptime
 	known   uint64        // the greatest number that this process has seen; Mu guards it
 }
-
-// Close implements [serializer.Store]. It ends the session, and all its tickets with it.
-func (st *Store) Close() error {
-	defer st.servers.close()
-	return st.Store.Close()
-}
