@@ -117,14 +117,6 @@ func callNumbers(t *testing.T, store, more string) *caddy {
 	return start(t, setup{global: "storage file_system " + store, site: "unique_ids\nrespond {http.request.call_number}" + more})
 }
 
-// callNumber gets a call number.
-func (c *caddy) callNumber() uniqueid.CallNumber {
-	c.t.Helper()
-	number, err := uniqueid.ParseCallNumber(c.get("/").Want(c.t, http.StatusOK).Text)
-	check(c.t, err)
-	return number
-}
-
 // storeRun stores the next run as documented.
 func storeRun(t *testing.T, store, text string) (file string) {
 	t.Helper()
@@ -150,8 +142,9 @@ func TestCallNumbersStartAtRun(t *testing.T) {
 		t.Fatalf("caddy storage import: exit code %d: %s", code, errs)
 	}
 	for _, store := range []string{files, imported} {
-		if number := callNumbers(t, store, "").callNumber(); number.Run() != 8453 || number.Sequence() != 0 {
-			t.Errorf("the first number is of run %d, sequence %d; expected run 8453", number.Run(), number.Sequence())
+		number, err := uniqueid.ParseCallNumber(callNumbers(t, store, "").get("/").Want(t, http.StatusOK).Text)
+		if err != nil || number.Run() != 8453 || number.Sequence() != 0 {
+			t.Errorf("the first number is of run %d, sequence %d, %v; expected run 8453", number.Run(), number.Sequence(), err)
 		}
 	}
 }

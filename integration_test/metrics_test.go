@@ -38,15 +38,6 @@ func (c *caddy) wantMetric(name, value string) {
 	}
 }
 
-// wantNoneInFlight waits until Caddy is done with all requests.
-func (c *caddy) wantNoneInFlight() {
-	c.t.Helper()
-	busy := regexp.MustCompile(`(?m)^caddy_http_requests_in_flight\{.*\} [1-9]`)
-	if !wait.Poll(wait.Patience, func() bool { return !busy.MatchString(c.Ask("/metrics")) }) {
-		c.t.Error("requests are still in flight")
-	}
-}
-
 // The metrics count every outcome, by the configured prefix, across reloads. The methods of skip_methods
 // pass.
 func TestMetrics(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
-	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 // slottedSite is a site with a queue gpu_ that has slots; its upstream gets the request's.
@@ -26,14 +25,6 @@ func (c *caddy) slotOf(name string) string {
 	return c.Hit(name).Header.Get("X-Slot")
 }
 
-// slotsOf are those of the tickets in a list.
-func slotsOf(q serializer.QueueState) (slots []string) {
-	for _, ticket := range q.Tickets {
-		slots = append(slots, ticket.Slot)
-	}
-	return slots
-}
-
 // Each request inside has a slot for itself. Lists, log and page show it, and nothing shows the
 // queues in which the slots are kept.
 func TestSlots(t *testing.T) {
@@ -47,8 +38,12 @@ func TestSlots(t *testing.T) {
 	if got := slices.Sorted(slices.Values(slots)); !slices.Equal(got, []string{"one", "two"}) {
 		t.Errorf("inside with %q", slots)
 	}
-	if got := slices.Sorted(slices.Values(slotsOf(q))); !slices.Equal(got, []string{"", "one", "two"}) || q.Limit != 2 {
-		t.Errorf("listed with %q, limit %d", got, q.Limit)
+	var listed []string
+	for _, ticket := range q.Tickets {
+		listed = append(listed, ticket.Slot)
+	}
+	if slices.Sort(listed); !slices.Equal(listed, []string{"", "one", "two"}) || q.Limit != 2 {
+		t.Errorf("listed with %q, limit %d", listed, q.Limit)
 	}
 	c.wantStatus("slot one", "slot two")
 	c.wantCommand(0, "inside, slot two", "queues")

@@ -129,12 +129,6 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// readsBody is a site whose queue has options, and whose handler reads the body inside.
-func readsBody(options string) setup {
-	return setup{tls: true, site: "route {\nserialize {\npath {$DIR}\ntimeout 10s\n" + options + "\n}\n" +
-		"request_header X-Length {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"}
-}
-
 // Bug: over HTTP/2, a body whose length was said to be 0, or was no number, was not read
 // before the ticket was taken. It did not end, and neither did the turn, not even by
 // hold_timeout.
@@ -142,7 +136,8 @@ func TestBodyThatSaysItIsEmpty(t *testing.T) {
 	t.Parallel()
 	for _, length := range []string{"0", "abc"} {
 		for _, options := range []string{"", "buffer off\nhold_timeout 500ms"} {
-			c := start(t, readsBody(options))
+			c := start(t, setup{tls: true, site: "route {\nserialize {\npath {$DIR}\ntimeout 10s\n" + options + "\n}\n" +
+				"request_header X-Length {http.request.body}\nreverse_proxy {$UPSTREAM}\n}"}) // which reads the body inside
 			sendHead(t, dialHTTP2(t, c, 1<<16), 1, false, ":method", "POST", ":scheme", "https", ":authority", "localhost",
 				":path", "/?name=stalled", "content-length", length)
 			if options != "" {

@@ -19,17 +19,6 @@ func makeFile(t *testing.T, path string) {
 	}
 }
 
-// open opens what is at a path.
-func open(t *testing.T, path string) *os.File {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = file.Close() })
-	return file
-}
-
 // The owner of a directory must not get root's files by links to them, or by renaming them.
 // Bug: what root made behind a link belonged to the owner of the link. Bug: who renamed a file
 // of root in their directory to one that root would make, could read it.
@@ -69,7 +58,11 @@ func TestGive(t *testing.T) {
 		{"a file", in("plain"), wanted},
 		{"a directory", in("sub"), wanted},
 	} {
-		file := open(t, test.path)
+		file, err := os.Open(test.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
 		Give(file)
 		info, err := file.Stat()
 		if err != nil || info.Sys().(*syscall.Stat_t).Uid != test.want {

@@ -20,7 +20,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testlease"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile/internal/name"
 )
 
 // node is an engine with what tests look at below it.
@@ -199,13 +198,6 @@ func remove(t testing.TB, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
-	}
-}
-
-func removeOwners(t testing.TB, dir string) {
-	t.Helper()
-	for _, file := range filesWith(t, dir, name.Owners) {
-		remove(t, filepath.Join(dir, file))
 	}
 }
 

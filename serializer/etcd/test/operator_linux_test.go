@@ -236,14 +236,6 @@ func TestRestoredFromSnapshot(t *testing.T) {
 	}
 }
 
-// wantPaused tries to enter in vain.
-func wantPaused(t *testing.T, e *serializer.Engine, queue string) {
-	t.Helper()
-	if _, err := e.Enter(t.Context(), testlease.Arrival(queue, time.Second)); !errors.Is(err, serializer.ErrTimeout) {
-		t.Fatalf("error %v; expected a timeout, for the queue is paused", err)
-	}
-}
-
 // A pause outlives the engine that made it. A process that starts later obeys it, whatever
 // was written to etcd since. Bug: the second read of the pauses seemed to be newer than the
 // pause that it showed.
@@ -257,7 +249,9 @@ func TestPauseBeforeStart(t *testing.T) {
 	late := open(t, etcd.Options{}, m.URL)
 	for range 3 {
 		testlease.Enter(t, late, arrival("b")).Turn.Leave() // a watch of the pauses has begun by the end
-		wantPaused(t, late, "a")
+		if _, err := late.Enter(t.Context(), testlease.Arrival("a", time.Second)); !errors.Is(err, serializer.ErrTimeout) {
+			t.Fatalf("error %v; expected a timeout, for the queue is paused", err)
+		}
 	}
 	testlease.Must(t, late.Resume(t.Context(), "a"))
 	testlease.Enter(t, late, arrival("a")).Turn.Leave()
