@@ -58,14 +58,14 @@ func TestLoadErrors(t *testing.T) {
 	}
 }
 
-// A load, or its first request, warns of what may be a mistake. Bug: it said nothing, or that the same methods in another order differ.
+// A load, or its first request, warns of what may be a mistake. Bug: it said nothing, or nothing with `engine file`, or that the same methods in another order differ.
 func TestLoadWarnings(t *testing.T) {
 	t.Parallel()
 	dir := testcaddy.TempDir(t)
 	c := start(t, setup{dir: filepath.Join(dir, "queues"), env: map[string]string{"ROOT": dir, "OTHER": testcaddy.TempDir(t)},
 		site: "handle /five {\nserialize {\n path {$DIR}\n hold_at_least 6s\n}\n}\n" +
 			"serialize /a r_ {\n shared_methods GET HEAD\n}\nserialize /b r_ {\n shared_methods head get\n}\n" +
-			"handle /none {\nroot {$ROOT}\nserialize root_ {\n path {$DIR}\n}\nfile_server\n}\nrespond hello",
+			"handle /none {\nroot {$ROOT}\nserialize root_ {\n path {$DIR}\n engine file\n}\nfile_server\n}\nrespond hello",
 		more: `http://one.example:{$PORT} {
 			serialize {
 				path {$DIR}

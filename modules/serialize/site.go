@@ -46,7 +46,7 @@ func hostMatchers(route caddyhttp.Route) (found []*caddyhttp.MatchHost) {
 // file_server may serve them, and their names have the addresses of clients.
 func (s *Handler) warnOfRoot(vars map[string]any) {
 	root, _ := vars["root"].(string)
-	if _, files := s.module.(engines.File); !files || root == "" {
+	if engines.NameOf(s.module) != "file" || root == "" {
 		return
 	}
 	if relative, err := filepath.Rel(engines.RealPath(root), engines.RealPath(s.Path)); err == nil && filepath.IsLocal(relative) {
