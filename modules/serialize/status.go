@@ -201,5 +201,9 @@ func (s *Status) isNamed(r *http.Request) bool {
 	})
 }
 
-// Interface guard
-var _ caddy.Provisioner = (*Status)(nil)
+// Interface guards
+var (
+	_ caddy.Provisioner           = (*Status)(nil)
+	_ caddyfile.Unmarshaler       = (*Status)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Status)(nil)
+)
