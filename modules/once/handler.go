@@ -51,7 +51,7 @@ type Handler struct {
 	// The request methods that have keys; others pass. Default: `POST` and `PATCH`.
 	Methods []string `json:"methods,omitempty"`
 
-	// How long an answer is repeated, as a duration up to 7 days. It counts from the end of the
+	// How long an answer is repeated, as a duration from 1s to 7 days. It counts from the end of the
 	// first request. Default: 24h.
 	Keep *caddy.Duration `json:"keep,omitempty"`
 

@@ -39,7 +39,7 @@ type passage struct {
 	asked   record             // what the request is, and what became of it
 	turns   *turncontext.Turns
 
-	engine   *engines.Ref // with a reference while the passage has the turn
+	engine   *engines.Ref // with a reference while the passage waits or has the turn
 	turn     serializer.Turn
 	context  turncontext.Context
 	response responsebuffer.Buffer
@@ -306,7 +306,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, err error) erro
 	switch why {
 	case failed:
 		level = zap.ErrorLevel
-	case unknown: // whoever looks into the application needs all of them
+	case unknown: // an operator who checks the application needs all of them
 		level, kind = zap.WarnLevel, kind+" "+p.key.hash
 	}
 	p.logSome(kind, level, "refused", zap.String("reason", string(why)), zap.Error(err))

@@ -20,7 +20,7 @@ import (
 //	GET    /serialize/queues                  every queue of this process, or those of a `?queue=`
 //	GET    /serialize/queues/<queue>          one
 //	DELETE /serialize/queues/<queue>/<token>  evicts one ticket
-//	POST   /serialize/queues/<queue>/pause    pauses it; `?for=10m` says how long, `?for=0` until it is resumed, `?until=` an RFC 3339 moment its end
+//	POST   /serialize/queues/<queue>/pause    pauses it for 10m; `?for=1h` says how long, `?for=0` until it is resumed, `?until=` an RFC 3339 moment its end
 //	POST   /serialize/queues/<queue>/resume   ends the pause
 //
 // A queue is named by its path, a slash and its prefix, URL-escaped as one segment:

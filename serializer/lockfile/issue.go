@@ -69,7 +69,7 @@ func (d *directory) issueLocked(tickets []*serializer.Ticket) (made int, err err
 
 // numberLocked gives tickets their numbers and names, and records the last number. That
 // comes before the files are made. So a process that dies in between leaves a number without
-// a file, of which no event tells: with other processes, the record is always read.
+// a file, which no event reports: with other processes, the record is always read.
 func (d *directory) numberLocked(tickets []*serializer.Ticket) error {
 	last := d.last
 	if d.unsure || len(*d.owners.Load()) > 0 {

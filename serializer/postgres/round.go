@@ -70,7 +70,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 	if !w.writes() {
 		return
 	}
-	message, tells := w.message()
+	message, notifies := w.message()
 	s.store.begin(tx, "begin")
 	tx.Queue(s.statements["lock"], s.store.namespace)
 	if w.due {
@@ -96,7 +96,7 @@ func (s *session) write(tx *pgx.Batch, w *work) {
 			tx.Queue(s.statements[c.statement], append([]any{s.namespace}, c.args...)...)
 		}
 	}
-	if tells {
+	if notifies {
 		tx.Queue("NOTIFY " + s.channel + ", '" + message + "'") // of numbers
 	}
 	tx.Queue("COMMIT")

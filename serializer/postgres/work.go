@@ -39,7 +39,7 @@ func (w *work) writes() bool {
 
 // message is what other processes get: which tickets are out, or nothing if they must read. New
 // tickets do not concern anybody who is waiting.
-func (w *work) message() (text string, tells bool) {
+func (w *work) message() (text string, notifies bool) {
 	mustBeRead := func(c *change) bool { return c.statement != "" && c.statement != "insert" }
 	if w.due || len(w.Inside) > 0 || len(w.Leaving) > 200 || slices.ContainsFunc(w.changes, mustBeRead) {
 		return "", true

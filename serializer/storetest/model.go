@@ -167,7 +167,7 @@ func (h *history) evict(e *caller) (what string) {
 		h.Fatalf("evicting %v: %v", e, err)
 	}
 	if e.inside {
-		h.until(h, "the holder is told", func() bool { return len(e.revoked) > 0 })
+		h.until(h, "the holder's turn is revoked", func() bool { return len(e.revoked) > 0 })
 	} else {
 		h.takeOut(e, string(serializer.ReasonEvicted))
 	}

@@ -74,7 +74,7 @@ func (l *Loading) QueuesOf(e *Shared) []serializer.QueueState {
 	return l.queues[e]
 }
 
-// examine asks the servers of an engine once, whoever opens it, whether they may ever keep queues,
+// examine asks the servers of an engine, once for all handlers, whether they may ever keep queues,
 // as they are configured. Servers that do not answer before ctx is done are not at fault.
 func (l *Loading) examine(e *Shared) error {
 	served, ok := e.store.(interface{ Suitable(context.Context) error })

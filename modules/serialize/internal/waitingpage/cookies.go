@@ -38,9 +38,9 @@ const (
 	securePrefix = "__Host-"
 )
 
-// Where turns are visits, one of these begins the value of a cookie, and tells whether the
-// browser has had a visit. All other values begin with a hexadecimal digit or a capital letter,
-// and end with their place. What says more comes later in the alphabet.
+// Where turns are visits, one of these begins the value of a cookie: it says whether the browser
+// has had a visit. A cookie whose value begins with a hexadecimal digit or a capital letter ends
+// when its ticket does. The kinds are compared as texts: visitor is the greater one.
 const (
 	newcomer = "n"
 	visitor  = "v"
@@ -50,8 +50,8 @@ const (
 // many queues. Each contact begins the time anew.
 const leastCookieAge = 5 * time.Minute
 
-// setCookie names the ticket to its browser. Where turns are visits, the cookie lasts. So it is sent only to
-// a newcomer without such a one, and to a visitor whose cookie does not say that it has a visit.
+// setCookie names the ticket to its browser. Where turns are visits, the cookie lasts. So it is not
+// sent if the browser has one of this kind or a greater one.
 func (t *Ticket) setCookie(w http.ResponseWriter, r *http.Request, k known, kind string) {
 	if t.line.Load().Visits == nil {
 		age := max(leastCookieAge, 2*t.hold()) // of which the second hold is to learn that it is lost

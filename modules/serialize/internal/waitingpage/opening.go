@@ -58,7 +58,7 @@ func (b *Book) openingOf(space, prefix string) *Opening {
 }
 
 // MoveOpening lets the line of another configuration count from now on. With nil, none has the
-// prefix any more, and who is registered waits for one that has.
+// prefix any more, and registered browsers wait for one that has.
 func (b *Book) MoveOpening(space, prefix string, line *Line) {
 	o := b.openingOf(space, prefix)
 	o.mu.Lock()

@@ -61,8 +61,8 @@ func PlacesOf(e *engines.Shared) *Places {
 
 func (t *Ticket) places() *Places { return PlacesOf(t.engine.Shared) }
 
-// A reading holds the engine's lock, so readings take at most a fiftieth of the time, unless the
-// latest one is a second old: who waits for so long has been found.
+// A reading holds the engine's lock. So the next one comes only after fifty times as long as the
+// latest one took, but after a second at most.
 const (
 	placesShare = 50
 	placesAge   = time.Second
