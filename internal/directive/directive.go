@@ -39,8 +39,8 @@ func Value(d *caddyfile.Dispenser, expected string) (text string, err error) {
 	return text, err
 }
 
-// Values parses the values of a subdirective: so many at least, and as many as into has at most. Those
-// that are not there are empty.
+// Values parses the values of a subdirective into texts: at least as many as least says, and at most
+// one for each text. Texts without a value become empty.
 func Values(d *caddyfile.Dispenser, least int, expected string, into ...*string) error {
 	name, values := d.Val(), d.RemainingArgs()
 	if len(values) < least || len(values) > len(into) {

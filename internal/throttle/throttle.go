@@ -25,8 +25,8 @@ type recent struct {
 	count int
 }
 
-// Events that no entry stands for are remembered for so long, and of no more keys than that, apart from
-// those of the last intervals: of some keys, each comes once.
+// An event that no entry stands for is forgotten after kept. If there are more than mostKept keys, it
+// is forgotten after its interval: there may be a new key for each event.
 const (
 	kept     = time.Hour
 	mostKept = 1000

@@ -15,7 +15,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
-// freeing are the statuses that say that nothing was done: who asks has to log in, wait or come
+// freeing are the statuses that say that nothing was done: the client has to log in, wait or come
 // again. 503 says so with Retry-After, and so does a once that is the upstream.
 var freeing = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,

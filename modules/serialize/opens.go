@@ -31,8 +31,8 @@ func (p *WaitingPage) checkOpens() error {
 	return nil
 }
 
-// passOpening lets the line that follows one that ends decide when the queues open. Those who are
-// registered stay so.
+// passOpening lets the line that follows one that ends decide when the queues open.
+// Registered browsers stay registered.
 func (s *Handler) passOpening() {
 	var line *waitingpage.Line
 	for _, other := range s.followers() {

@@ -86,7 +86,7 @@ func Age(d time.Duration) string {
 	return strings.Replace(text, "m0s", "m", 1)
 }
 
-// Cut cuts a text that a client chose after so many characters.
+// Cut shortens a text that a client chose to at most as many characters as most says.
 func Cut(text string, most int) string {
 	if characters := []rune(text); len(characters) > most {
 		return string(characters[:most-1]) + "…"

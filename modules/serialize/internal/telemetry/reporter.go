@@ -178,8 +178,8 @@ func (r *Reporter) Ticketless(q *Request, refused *serializer.Refused) {
 		zap.String("reason", string(refused.Reason)), bare(refused))
 }
 
-// DryRun reports what a request of a dry run would have met in a real queue that lets so many in,
-// and returns the outcome.
+// DryRun reports what a request of a dry run would have met in a real queue, with limit requests
+// inside at most, and returns the outcome.
 func (r *Reporter) DryRun(q *Request, limit int) (outcome string) {
 	if q.Position < limit {
 		return OutcomeWouldEnter

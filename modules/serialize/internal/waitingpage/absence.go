@@ -50,8 +50,8 @@ const (
 	absencesKept = time.Minute // names of queues may come from clients
 )
 
-// absenceEnd is until when a turn waits that was offered at a moment, with so much left. The
-// browser is expected at another moment.
+// absenceEnd is until when a turn waits for its browser. It was offered at the moment came, with
+// left of the allowance. The browser is expected at another moment.
 func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
 	return came.Add(min(max(left/2, leastAbsence, expected.Sub(came)), max(left, leastAbsence)))
 }

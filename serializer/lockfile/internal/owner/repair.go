@@ -58,7 +58,7 @@ func (o *Own) Link(ticket string) error {
 	return err
 }
 
-// Trim closes the earliest files, and keeps so many. No ticket may be out: a process that
+// Trim closes the earliest files but for the last keep. No ticket may be out: a process that
 // knows only a closed file takes its owner for dead.
 func (o *Own) Trim(keep int) {
 	o.mu.Lock()
