@@ -163,11 +163,9 @@ func (e *Engine) evictLocal(queue string, token uint64) (remote *Ticket, err err
 	switch {
 	case t == nil:
 		return nil, ErrNoTicket
-	case t.Local() && t.wantsSlotLocked():
-		e.refuseLocked(t, ErrEvicted)
 	case !t.Local():
 		return t, nil
-	case t.state == inside:
+	case t.state == inside && !t.wantsSlotLocked():
 		t.revokeLocked(ErrEvicted)
 	default:
 		e.refuseLocked(t, ErrEvicted)

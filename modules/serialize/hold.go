@@ -7,14 +7,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// beginHold notes until when the turn lasts at least. It comes last before the next handlers: an
-// earlier moment would let the upstream see a shorter time between two requests.
-func (p *passage) beginHold() {
-	if least := time.Duration(*p.handler.HoldAtLeast); least > 0 {
-		p.heldUntil = time.Now().Add(least)
-	}
-}
-
 // endTurn hands the turn over, now or when it has lasted for long enough. Until then, the ticket is inside
 // without its request: the store and other processes see an ordinary holder, so no clock is compared
 // between processes. The engine stays open, through reloads. So does what is counted of the turn.
