@@ -91,7 +91,7 @@ func (s *Server) end(sig syscall.Signal) {
 func (s *Server) Query(database, sql string) string {
 	s.t.Helper()
 	out, err := s.TryQuery(database, sql)
-	check(s.t, err)
+	testprocess.Must(s.t, err)
 	return out
 }
 
@@ -133,15 +133,8 @@ func (s *Server) command(program string, args ...string) *exec.Cmd {
 func dir(t testing.TB) string {
 	t.Helper()
 	path, err := os.MkdirTemp("", "postgres")
-	check(t, err)
-	t.Cleanup(func() { check(t, os.RemoveAll(path)) })
-	check(t, os.Chmod(path, 0o777))
+	testprocess.Must(t, err)
+	t.Cleanup(func() { testprocess.Must(t, os.RemoveAll(path)) })
+	testprocess.Must(t, os.Chmod(path, 0o777))
 	return path
-}
-
-func check(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -56,6 +56,14 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
+// Must ends a test that cannot go on.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Start runs a command until the end of the test. If the system supports it, the command ends even if
 // the test is killed. Data races that it reports fail the test.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
 	"github.com/orderly-http/caddy-orderly/serializer/internal/testjudge"
@@ -26,12 +27,7 @@ const Queue = "a_"
 var Long = flag.Bool("long", false, "with more faults, and longer queues")
 
 // Must ends a test that cannot go on.
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+var Must = testprocess.Must
 
 // Second drops an answer of which only the error is of interest.
 func Second[T any](_ T, err error) error { return err }
