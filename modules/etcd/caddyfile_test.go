@@ -90,8 +90,8 @@ func TestProvision(t *testing.T) {
 			if (err == nil) != (test.err == "") || (err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "secret"))) {
 				t.Fatalf("got %v, want %q", err, test.err)
 			}
-			if strings.Contains(e.Key(""), "secret") || (err == nil) != strings.HasPrefix(e.Key(""), "etcd:orderly/:") {
-				t.Errorf("key %q", e.Key(""))
+			if key, _ := e.Where(""); strings.Contains(key, "secret") || (err == nil) != strings.HasPrefix(key, "etcd:orderly/:") {
+				t.Errorf("key %q", key)
 			}
 			if want := "http://a:2379 http://[::1]:2379 http://b:1"; name == "from environment" && strings.Join(e.options.Endpoints, " ") != want {
 				t.Errorf("endpoints %s; expected %s", e.options.Endpoints, want)

@@ -72,8 +72,8 @@ func TestProvision(t *testing.T) {
 			if (err == nil) != (test.err == "") || err != nil && (!strings.Contains(err.Error(), test.err) || strings.Contains(err.Error(), "hunter")) {
 				t.Fatalf("got %v; expected %q", err, test.err)
 			}
-			if e.Space("") != test.space || strings.Contains(e.Key(""), "hunter") || (err == nil) != strings.HasPrefix(e.Key(""), "postgres:") {
-				t.Errorf("space %q, key %q; expected %s", e.Space(""), e.Key(""), test.space)
+			if key, space := e.Where(""); space != test.space || strings.Contains(key, "hunter") || (err == nil) != strings.HasPrefix(key, "postgres:") {
+				t.Errorf("space %q, key %q; expected %s", space, key, test.space)
 			}
 		})
 	}

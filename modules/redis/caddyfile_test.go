@@ -87,8 +87,8 @@ func TestProvision(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), "secret") { // bug: errors quoted addresses with a password
 				t.Errorf("a secret is shown: %v", err)
 			}
-			if err == nil && e.Space("") != test.space || strings.Contains(e.Key(""), "secret") {
-				t.Errorf("space %q, key %q; expected space %q", e.Space(""), e.Key(""), test.space)
+			if key, space := e.Where(""); err == nil && space != test.space || strings.Contains(key, "secret") {
+				t.Errorf("space %q, key %q; expected space %q", space, key, test.space)
 			}
 		})
 	}

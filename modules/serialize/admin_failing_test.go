@@ -48,9 +48,7 @@ func (testModule) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: engines.Namespace + ".test"}
 }
 
-func (m testModule) Key(string) string { return m.key }
-
-func (m testModule) Space(string) string { return m.key }
+func (m testModule) Where(string) (key, space string) { return m.key, m.key }
 
 func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { return m.open() }
 

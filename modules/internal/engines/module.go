@@ -26,21 +26,19 @@ import (
 //
 // Each handler of each configuration has its own module, which holds only settings
 // and may be provisioned and validated like any other. Handlers share a
-// [serializer.Engine] by Key. It lives for as long as a configuration or a request uses
+// [serializer.Engine] by its key. It lives for as long as a configuration or a request uses
 // it. It is then closed, and closes its store.
 //
 // [serializer.Store] says what a store must do.
 type Module interface {
 	caddy.Module
 
-	// Key identifies an engine. Handlers whose modules have the same key share
-	// one engine, across sites, servers and reloads. path is the handler's lock
-	// directory, always by the same name; modules that need none ignore it.
-	Key(path string) string
-
-	// Space identifies the place where queues are kept. In the same space, a queue of the
-	// same name is the same queue, even if the keys differ, because of other settings.
-	Space(path string) string
+	// Where identifies an engine, and the place where queues are kept. Handlers whose modules
+	// have the same key share one engine, across sites, servers and reloads. In the same
+	// space, a queue of the same name is the same queue, even if the keys differ, because of
+	// other settings. path is the handler's lock directory, always by the same name; modules
+	// that need none ignore it.
+	Where(path string) (key, space string)
 
 	// Open opens the store of an engine. It is called once for all handlers of a key. The
 	// log is that of a configuration in use, through reloads.
@@ -112,11 +110,8 @@ func (File) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.serialize.engines.file", New: func() caddy.Module { return new(File) }}
 }
 
-// Key implements [Module].
-func (File) Key(path string) string { return "file:" + path }
-
-// Space implements [Module].
-func (e File) Space(path string) string { return e.Key(path) }
+// Where implements [Module].
+func (File) Where(path string) (key, space string) { return "file:" + path, "file:" + path }
 
 // Open implements [Module].
 func (File) Open(path string, log *slog.Logger) (serializer.Store, error) {
@@ -133,11 +128,8 @@ func (Memory) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.serialize.engines.memory", New: func() caddy.Module { return new(Memory) }}
 }
 
-// Key implements [Module].
-func (Memory) Key(path string) string { return "memory:" + path }
-
-// Space implements [Module].
-func (e Memory) Space(path string) string { return e.Key(path) }
+// Where implements [Module].
+func (Memory) Where(path string) (key, space string) { return "memory:" + path, "memory:" + path }
 
 // Open implements [Module].
 func (Memory) Open(path string, _ *slog.Logger) (serializer.Store, error) {

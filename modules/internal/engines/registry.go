@@ -64,7 +64,7 @@ func Open(module Module, path string, log *slog.Logger) (*Ref, error) {
 	r.opening.Lock()
 	defer r.opening.Unlock()
 	directory := Resolve(path)
-	key := module.Key(directory)
+	key, space := module.Where(directory)
 	ref := &Ref{module: module, path: path, log: log}
 	if open, _ := r.engines.Load(key); open != nil && open.(*Shared).acquire() {
 		ref.Shared = open.(*Shared)
@@ -78,7 +78,7 @@ func Open(module Module, path string, log *slog.Logger) (*Ref, error) {
 	count, _ := r.counts.LoadOrStore(directory, new(atomic.Int32))
 	ref.Shared = &Shared{
 		Engine: serializer.New(store, serializer.Options{Log: slog.New(output)}),
-		Key:    key, Name: NameOf(module), Space: module.Space(directory), Directory: directory,
+		Key:    key, Name: NameOf(module), Space: space, Directory: directory,
 		output: output, store: store, inDirectory: count.(*atomic.Int32),
 	}
 	ref.inDirectory.Add(1)

@@ -76,9 +76,6 @@ func NewPlace(engine, namespace string, servers []string, settings any) Place {
 	}
 }
 
-// Key implements [serialize.EngineModule].
-func (p *Place) Key(string) string { return p.key }
-
-// Space implements [serialize.EngineModule]. Settings such as ttl or username lead to separate
+// Where implements [serialize.EngineModule]. Settings such as ttl or username lead to separate
 // engines, each with a lease, but the queues are those of the servers.
-func (p *Place) Space(string) string { return p.space }
+func (p *Place) Where(string) (key, space string) { return p.key, p.space }
