@@ -159,10 +159,8 @@ func (id UniqueID) Compare(other UniqueID) int {
 
 // String returns the ID's text of 19, 24 or 27 characters.
 func (id UniqueID) String() string {
-	var text [27]byte
-	facts := &layouts[id.layout]
-	facts.encoding.Encode(text[:], id.bytes())
-	return string(text[:facts.text])
+	text, _ := id.AppendText(make([]byte, 0, 27))
+	return string(text)
 }
 
 // AppendText appends the ID's text to dst. It never fails.
