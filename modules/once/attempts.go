@@ -1,9 +1,11 @@
 package once
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -19,13 +21,18 @@ type attempts struct {
 	repl *caddy.Replacer // with what Caddy's proxy notes
 	cut  func(cause error)
 
-	sent      atomic.Bool           // at least a part of the request may have been sent
-	open      atomic.Bool           // and no answer has come since, as far as net/http tells
-	shared    atomic.Bool           // it was sent by HTTP/2
-	dialed    atomic.Bool           // by any transport, such as that of FastCGI
-	before    atomic.Pointer[any]   // what latency was when net/http asked for a connection, or nil
-	handshake atomic.Pointer[error] // of the latest TLS handshake
+	sent      atomic.Bool             // at least a part of the request may have been sent
+	open      atomic.Bool             // and no answer has come since, as far as net/http tells
+	shared    atomic.Bool             // it was sent by HTTP/2
+	dialed    atomic.Bool             // by any transport, such as that of FastCGI
+	failed    atomic.Bool             // an upstream that was not the latest may have acted, by its status
+	latest    atomic.Pointer[attempt] // or nil
+	handshake atomic.Pointer[error]   // of the latest TLS handshake
 }
+
+// attempt is what Caddy's proxy had noted when net/http asked for a connection. Over FastCGI, which does
+// not, it is made with the connection, and has no address.
+type attempt struct{ address, latency any }
 
 var errSentOnce = errors.New("the connection to the upstream broke after the request had been sent, and it is not sent again")
 
@@ -44,6 +51,25 @@ func (a *attempts) noted(what string) any {
 	return value
 }
 
+// begin begins an attempt.
+func (a *attempts) begin(address any) {
+	status, _ := a.repl.Get(statusPlaceholder)
+	if code, _ := status.(int); code >= http.StatusInternalServerError {
+		_, later := a.repl.Get("http.reverse_proxy.header.Retry-After")
+		a.failed.Store(a.failed.Load() || code != http.StatusServiceUnavailable || !later)
+	}
+	a.latest.Store(&attempt{address, a.noted("latency")})
+	a.open.Store(false)
+	a.shared.Store(false)
+}
+
+// isUntraced reports whether net/http has not asked for a connection to the upstream that Caddy's proxy
+// has chosen last.
+func (a *attempts) isUntraced() bool {
+	latest, address := a.latest.Load(), a.noted("address")
+	return address != nil && (latest == nil || latest.address != address)
+}
+
 // trace returns what net/http and dialers call. Cancelling the request alone would not do: net/http may not
 // see it before it writes to a connection that it has already.
 func (a *attempts) trace() *httptrace.ClientTrace {
@@ -53,10 +79,7 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 				a.cut(errSentOnce)
 				return
 			}
-			latency := a.noted("latency") // of the latest answer
-			a.before.Store(&latency)
-			a.open.Store(false)
-			a.shared.Store(false)
+			a.begin(a.noted("address"))
 		},
 		DNSDone: func(info httptrace.DNSDoneInfo) {
 			if info.Err != nil {
@@ -64,13 +87,14 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			}
 		},
 		ConnectStart: func(_, _ string) {
-			if a.before.Load() == nil && a.isOpen() { // a proxy tries again over FastCGI
+			if a.isUntraced() && a.isOpen() { // a proxy tries again over FastCGI
 				a.cut(errSentOnce)
 			}
 		},
 		ConnectDone: func(_, _ string, err error) {
 			a.dialed.Store(true)
-			if err == nil && a.before.Load() == nil && a.noted("address") != nil {
+			if err == nil && a.isUntraced() {
+				a.begin(nil)
 				a.sent.Store(true)
 				a.open.Store(true)
 			}
@@ -98,14 +122,11 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 	}
 }
 
-// isAnswered reports whether Caddy's proxy has got the head of an answer since net/http asked for the
-// latest connection. After an interim answer by HTTP/2, nothing else tells.
+// isAnswered reports whether Caddy's proxy has got the head of an answer since the latest attempt began.
+// After an interim answer by HTTP/2, nothing else tells.
 func (a *attempts) isAnswered() bool {
-	var before any
-	if latency := a.before.Load(); latency != nil {
-		before = *latency
-	}
-	return a.noted("latency") != before
+	latest := cmp.Or(a.latest.Load(), new(attempt))
+	return a.noted("latency") != latest.latency
 }
 
 // isOpen reports whether no answer has come to the latest attempt. Of others than Caddy's proxy, a part of
@@ -115,9 +136,8 @@ func (a *attempts) isOpen() bool { return a.open.Load() && !a.isAnswered() }
 // reached reports whether an upstream may have got the request, and whether it has not answered. A
 // transport may tell nothing of its connections.
 func (a *attempts) reached() (sent, open bool) {
-	silent := a.noted("address") != nil && a.before.Load() == nil && !a.dialed.Load()
-	sent = silent || a.sent.Load() || a.noted("latency") != nil
-	return sent, silent && !a.isAnswered() || a.isOpen()
+	silent := a.isUntraced() && !a.dialed.Load()
+	return silent || a.sent.Load(), silent && !a.isAnswered() || a.isOpen()
 }
 
 // isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.

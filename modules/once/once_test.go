@@ -110,7 +110,11 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
 	}
-	if status, err := strconv.Atoi(query.Get("status")); err == nil {
+	status := query.Get("status")
+	if n > 1 {
+		status = cmp.Or(query.Get("then"), status)
+	}
+	if status, err := strconv.Atoi(status); err == nil {
 		w.WriteHeader(status)
 	}
 	size, _ := strconv.Atoi(query.Get("size"))
@@ -155,9 +159,10 @@ const (
 
 // Bug: after an interim answer by HTTP/2, an upstream's 503 or 429 did not free the key.
 // Bug: an answer that a handler had written in place of the upstream's freed the key, if its status
-// does, also if the upstream had answered 500. Bug: a name that was not found kept PHP's key. Bug: over
-// FastCGI, in an error route, when the request came again after its answer, and when only a part of a head had
-// come, the upstream acted twice.
+// does, also if the upstream had answered 500. So did an error after another proxy, and the status of an
+// upstream after another one's 500. Bug: a name that was not found kept PHP's key. Bug: over FastCGI, also
+// after an answer by HTTP, in an error route, when the request came again after its answer, and when only a
+// part of a head had come, the upstream acted twice.
 // Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
@@ -236,6 +241,11 @@ func TestOutcomes(t *testing.T) {
 		"PHP, no name":                      {lines: php + "nowhere.invalid:1", status: 502, then: runs},
 		"PHP, tried again": {lines: php + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
 			query: "do=wait", status: 504, then: "unknown", effects: 1},
+		"PHP after authentication, tried again": {lines: "root {$HOME}\n" + line + "route {\nforward_auth " + s.addr + " {\nuri /auth\n}\nphp_fastcgi " + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}\n}",
+			query: "do=wait", status: 504, then: "unknown", effects: 2},
+		"500, then 429 of another upstream": {lines: line + "reverse_proxy " + s.addr + " {\n@failed status 500\nhandle_response @failed {\nreverse_proxy " + s.addr + "\n}\n}",
+			query: "status=500&then=429", kept: true, status: 429, then: repeated, effects: 2},
+		"another proxy, then an error":                {lines: line + "intercept {\nhandle_response {\nerror 403\n}\n}\nroute {\nother_proxy " + s.addr + " 502\n}", status: 403, then: "unknown", effects: 1},
 		"a freeing status in place of 500":            {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nheader Retry-After 1\nrespond 503\n}\n}", query: "status=500", status: 503, then: repeated, effects: 1},
 		"a kept connection, broken in an error route": {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + "route {\n" + proxy + "}\n}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},
 		"again after the answer":                      {lines: "intercept {\n@failed status 5xx\nhandle_response @failed {\n" + line + proxy + "}\n}\n" + line + proxy, query: "status=500", status: 500, then: repeated, effects: 1},

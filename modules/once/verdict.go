@@ -36,8 +36,9 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 			answer.Header.Get("Retry-After") != "" && (status == http.StatusServiceUnavailable || answer.Header.Get(reasonField) != "")
 	}
 	frees = frees || slices.Contains(freeing, status)
-	if upstream, answered := p.repl.Get(statusPlaceholder); answered && upstream != status {
-		frees = false // the upstream may have acted before another handler gave the status
+	upstream, answered := p.repl.Get(statusPlaceholder)
+	if answered && upstream != status || err != nil && sent && !answered || p.sent.failed.Load() && !p.handler.FreeErrors {
+		frees = false // an upstream may have acted before another one, or a handler, gave the status
 	}
 	switch {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
