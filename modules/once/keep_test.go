@@ -153,6 +153,54 @@ func TestErrorRouteBehind(t *testing.T) {
 	}
 }
 
+// torn is storage that first stores late or not at all, and removes late.
+type torn struct {
+	certmagic.Storage
+	store, remove time.Duration
+	err           error
+	mended        atomic.Bool
+}
+
+func (s *torn) Store(ctx context.Context, key string, value []byte) error {
+	if !s.mended.Load() {
+		if time.Sleep(s.store); s.err != nil {
+			return s.err
+		}
+	}
+	return s.Storage.Store(ctx, key, value)
+}
+
+func (s *torn) Delete(ctx context.Context, key string) error {
+	time.Sleep(s.remove)
+	return s.Storage.Delete(ctx, key)
+}
+
+// A request that could not store that it has begun leaves no record, and removes none of the next one,
+// whenever the storage gets to it. Bug: a late removal took the record of the next request away, and the
+// key ran twice. Bug: a late record kept a key of which nothing had run.
+func TestLateStorage(t *testing.T) {
+	for _, c := range []*torn{{remove: time.Minute, err: errors.New("disk full")}, {store: time.Minute}} {
+		synctest.Test(t, func(t *testing.T) {
+			h, effects := new(Handler), 0
+			open(t, h, engines.Memory{})
+			next := func(http.ResponseWriter, *http.Request) error { effects++; return nil }
+			c.Storage, h.records.storage = h.records.storage, c
+			for _, want := range []int{503, 409, 200, 200} {
+				if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != want || err != nil {
+					t.Errorf("%d, want %d, %v", w.Code, want, err)
+				}
+				c.mended.Store(true)
+				if want == 409 {
+					time.Sleep(time.Minute)
+				}
+			}
+			if effects != 1 {
+				t.Errorf("%d effects", effects)
+			}
+		})
+	}
+}
+
 // slow is storage that takes a second to store a record.
 type slow struct{ certmagic.Storage }
 

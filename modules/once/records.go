@@ -70,14 +70,26 @@ const (
 // folder is that of the records that are kept from the day of a time.
 func folder(t time.Time) string { return "orderly/once/" + t.UTC().Format(time.DateOnly) }
 
+// busy has what the storage does at the moment. A file's call that hangs needs a thread of the system, and
+// Go ends the process that has 10,000.
+var busy = make(chan struct{}, 1000)
+
 // patiently lets the storage do something. Files and some other storage do not know contexts: what they do
-// then may end later, or never.
-func patiently(ctx context.Context, do func(context.Context) error) error {
+// then may end later, which ended tells, or never.
+func patiently(ctx context.Context, do func(context.Context) error) (ended <-chan struct{}, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	done := make(chan error, 1)
+	done, end := make(chan error, 1), make(chan struct{})
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		close(end)
+		return end, ctx.Err()
+	}
 	go func() {
+		defer close(end)
 		defer func() {
+			<-busy
 			if thrown := recover(); thrown != nil {
 				done <- fmt.Errorf("the storage panicked: %v", thrown)
 			}
@@ -85,17 +97,17 @@ func patiently(ctx context.Context, do func(context.Context) error) error {
 		done <- do(ctx)
 	}()
 	select {
-	case err := <-done:
-		return err
+	case err = <-done:
 	case <-ctx.Done():
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	return end, err
 }
 
 // load finds the record of a key that is not older than keep now. It returns nil if there is none.
 func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
 	var found *record
-	err := patiently(ctx, func(ctx context.Context) error {
+	_, err := patiently(ctx, func(ctx context.Context) error {
 		oldest := folder(now.Add(-keep - clockSkew))
 		for t := now.Add(clockSkew); folder(t) >= oldest; t = t.Add(-day) {
 			sealed, err := r.storage.Load(ctx, folder(t)+"/"+k.hash)
@@ -118,8 +130,9 @@ func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time
 	return found, nil
 }
 
-// store writes the record of a key, or removes that of one that was freed.
-func (r *records) store(k *key, what *record) error {
+// store writes the record of a key, or removes that of one that was freed. After an error, that may
+// happen until ended is closed.
+func (r *records) store(k *key, what *record) (ended <-chan struct{}, err error) {
 	name := folder(what.Since) + "/" + k.hash
 	change := func(ctx context.Context) error { return r.storage.Delete(ctx, name) }
 	if what.Outcome != freed {
@@ -132,10 +145,10 @@ func (r *records) store(k *key, what *record) error {
 			return err
 		}
 	}
-	if err := patiently(context.Background(), change); err != nil {
-		return fmt.Errorf("changing a record in the storage: %w", err)
+	if ended, err = patiently(context.Background(), change); err != nil {
+		err = fmt.Errorf("changing a record in the storage: %w", err)
 	}
-	return nil
+	return ended, err
 }
 
 // sweepHourly removes expired records soon after a start and then hourly.

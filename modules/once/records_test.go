@@ -2,14 +2,19 @@ package once
 
 import (
 	"context"
+	"io/fs"
 	"path"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
+
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // flat is storage that removes no folders.
@@ -37,7 +42,7 @@ func TestRecordsOverMidnight(t *testing.T) {
 	r := &records{storage: &certmagic.FileStorage{Path: t.TempDir()}}
 	began := time.Date(2026, 3, 1, 0, 0, 5, 0, time.UTC)
 	k := testKey(t, "k")
-	if err := r.store(k, &record{Outcome: repeated, Since: began, Status: 201, Body: []byte("body")}); err != nil {
+	if _, err := r.store(k, &record{Outcome: repeated, Since: began, Status: 201, Body: []byte("body")}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -70,7 +75,7 @@ func TestSweep(t *testing.T) {
 			r.storage = flat{files}
 		}
 		for age := range 70 {
-			if err := r.store(testKey(t, "k"), &record{Outcome: repeated, Since: now.Add(-time.Duration(age) * day)}); err != nil {
+			if _, err := r.store(testKey(t, "k"), &record{Outcome: repeated, Since: now.Add(-time.Duration(age) * day)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -103,11 +108,39 @@ func TestSilentStorage(t *testing.T) {
 		if _, err := r.load(t.Context(), k, day, begun); err == nil || time.Since(begun) != patience {
 			t.Errorf("loading ended after %s: %v", time.Since(begun), err)
 		}
-		if err := r.store(k, &record{Outcome: unknown, Since: begun}); err == nil || time.Since(begun) != 2*patience {
+		if _, err := r.store(k, &record{Outcome: unknown, Since: begun}); err == nil || time.Since(begun) != 2*patience {
 			t.Errorf("storing ended after %s: %v", time.Since(begun), err)
 		}
 		time.Sleep(time.Hour)
 	})
+}
+
+// hung is storage that does not answer until a channel is closed.
+type hung struct {
+	certmagic.Storage
+	loads atomic.Int32
+	end   chan struct{}
+}
+
+func (s *hung) Load(context.Context, string) ([]byte, error) {
+	s.loads.Add(1)
+	<-s.end
+	return nil, fs.ErrNotExist
+}
+
+// Bug: requests went on to ask a disk that hung, each with a thread, of which Go allows a process 10,000.
+func TestHungStorageIsAskedNoMore(t *testing.T) {
+	s := &hung{end: make(chan struct{})}
+	r, k, group := &records{storage: s}, testKey(t, "k"), new(sync.WaitGroup)
+	for range 2 * cap(busy) {
+		group.Go(func() { _, _ = r.load(t.Context(), k, day, time.Now()) })
+	}
+	wait.Until(t, "the storage is busy", func() bool { return len(busy) == cap(busy) })
+	if time.Sleep(10 * time.Millisecond); int(s.loads.Load()) > cap(busy) {
+		t.Errorf("%d loads at a time", s.loads.Load())
+	}
+	close(s.end)
+	group.Wait()
 }
 
 // Keys of other hosts and scopes have other names, however these are joined.

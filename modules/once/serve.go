@@ -203,18 +203,28 @@ func (p *passage) leave() {
 	p.engine, p.turn = nil, nil
 }
 
-// begin stores that the first request has begun. If that fails, the record may be there
-// nevertheless, and is removed, unless the turn is lost: then it may be that of another process. If the
-// storage takes too long, a removal could come later still, and remove that of the next request.
+// begin stores that the first request has begun. If that fails, the record may be there nevertheless, or
+// come later, and is removed. The turn is kept until then, or the removal could hit the record of the
+// next request.
 func (p *passage) begin() error {
 	p.asked.Outcome, p.asked.Since = unknown, time.Now()
-	err := p.handler.records.store(&p.key, &p.asked)
+	ended, err := p.handler.records.store(&p.key, &p.asked)
 	if cause := context.Cause(p.turn.Context()); cause != nil {
 		return fmt.Errorf("the turn was taken back: %w", cause)
 	}
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		p.asked.Outcome = freed
-		_ = p.handler.records.store(&p.key, &p.asked) // if this fails, too, repetitions are refused
+	if err != nil {
+		turn, engine := p.turn, p.engine
+		p.turn, p.engine = nil, nil
+		p.context.End()
+		go func() {
+			<-ended
+			if turn.Context().Err() == nil { // or it may be the record of another process
+				removed, _ := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since}) // if this fails, too, repetitions are refused
+				<-removed
+			}
+			turn.Leave()
+			engine.Release()
+		}()
 	}
 	return err
 }
@@ -267,7 +277,7 @@ func (p *passage) settle(err error) {
 		p.asked.Since = time.Now()
 	}
 	if serializer.ReasonOf(context.Cause(p.turn.Context())) != serializer.ReasonLost {
-		if err := p.handler.records.store(&p.key, &p.asked); err != nil { // it says that the request has begun, which means that nobody knows more
+		if _, err := p.handler.records.store(&p.key, &p.asked); err != nil { // it says that the request has begun, which means that nobody knows more
 			p.logSome("record "+p.key.hash, zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
 		}
 	}
