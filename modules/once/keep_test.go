@@ -201,14 +201,6 @@ func TestLateStorage(t *testing.T) {
 	}
 }
 
-// slow is storage that takes a second to store a record.
-type slow struct{ certmagic.Storage }
-
-func (s slow) Store(ctx context.Context, key string, value []byte) error {
-	time.Sleep(time.Second)
-	return s.Storage.Store(ctx, key, value)
-}
-
 // Lines that differ in where repetitions line up have the same records, and no key acts twice. Bug: after
 // a reload with another path, one that came before the first had stored that it began ran, too.
 func TestLinesInTwoPlaces(t *testing.T) {
@@ -216,7 +208,7 @@ func TestLinesInTwoPlaces(t *testing.T) {
 		before, after := new(Handler), new(Handler)
 		open(t, before, engines.Memory{})
 		open(t, after, engines.Memory{})
-		before.records.storage = slow{before.records.storage}
+		before.records.storage = &torn{Storage: before.records.storage, store: time.Second}
 		after.records = before.records
 		var effects atomic.Int32
 		next := func(http.ResponseWriter, *http.Request) error { effects.Add(1); return nil }
