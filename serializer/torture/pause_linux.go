@@ -31,8 +31,9 @@ func pauseQueue(h *harness, r *rand.Rand) bool {
 	if resumed {
 		length = longPause
 	}
+	end := now() + int64(length) // not after the pause's, whatever comes in between
 	c := Pausing{pausable[r.IntN(len(pausable))], time.Now().Add(length).UnixMicro()}
-	p, end := &pause{c.Until, never, make(map[[3]int64]uint64)}, now()+int64(length)
+	p := &pause{c.Until, never, make(map[[3]int64]uint64)}
 	h.tell(func() { h.pause = p })
 	made := h.callAny(r, "Process.Pause", c)
 	time.Sleep(milliseconds(r, 0, 400)) // a process must notice the pause even if it is not asked
