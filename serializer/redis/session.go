@@ -126,9 +126,10 @@ func (s *session) idle(next <-chan time.Time) {
 // listen reports what other processes publish. Whatever it misses, the next poll reports.
 func (s *session) listen(subscription *redis.PubSub) {
 	for subscription != nil {
-		s.subscription.Store(subscription)
-		stop := context.AfterFunc(s.Ctx, func() { _ = subscription.Close() })
-		for message := range subscription.Channel() { // until it is closed
+		current := subscription // the next one may be nil while this one is closed
+		s.subscription.Store(current)
+		stop := context.AfterFunc(s.Ctx, func() { _ = current.Close() })
+		for message := range current.Channel() { // until it is closed
 			version, body, _ := strings.Cut(message.Payload, "\n")
 			s.report(parseEntry(version, body))
 		}
