@@ -248,6 +248,7 @@ func TestOutcomes(t *testing.T) {
 		"another proxy, then an error":                {lines: line + "route {\nintercept {\nhandle_response {\nerror 403\n}\n}\nother_proxy " + s.addr + " 502\n}", status: 403, then: "unknown", effects: 1},
 		"a freeing status in place of 500":            {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nheader Retry-After 1\nrespond 503\n}\n}", query: "status=500", status: 503, then: repeated, effects: 1},
 		"a kept connection, broken in an error route": {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + "route {\n" + proxy + "}\n}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},
+		"another proxy, then another status":          {lines: line + "route {\nintercept {\nreplace_status 429\n}\nother_proxy " + s.addr + " 502\n}", query: "status=500", status: 429, then: repeated, effects: 1},
 		"again after the answer":                      {lines: "intercept {\n@failed status 5xx\nhandle_response @failed {\n" + line + proxy + "}\n}\n" + line + proxy, query: "status=500", status: 500, then: repeated, effects: 1},
 		"an upgrade":                                  {lines: "request_header Connection Upgrade\nrequest_header Upgrade chat\n" + line + proxy, query: "do=upgrade", status: 101, then: "not_kept", effects: 1},
 		"a second line":                               {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},

@@ -37,21 +37,22 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 	}
 	frees = frees || slices.Contains(freeing, status)
 	upstream, answered := p.repl.Get(statusPlaceholder)
-	if answered && upstream != status || err != nil && sent && !answered || p.sent.failed.Load() && !p.handler.FreeErrors {
-		frees = false // an upstream may have acted before another one, or a handler, gave the status
-	}
+	// An upstream may have acted before another one, or a handler, gave the status. Nothing notes the status of
+	// a proxy that is not Caddy's.
+	doubt := answered && upstream != status || sent && !answered && (err != nil || !p.handler.FreeErrors) ||
+		p.sent.failed.Load() && !p.handler.FreeErrors
 	switch {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
 		return unknown
 	case err != nil && p.wentNoFurther(err, status) && !sent:
 		return freed
-	case err != nil && (!frees || errors.Is(p.context.Failure(), turncontext.ErrRefused)), answer.Broken:
+	case err != nil && (!frees || doubt || errors.Is(p.context.Failure(), turncontext.ErrRefused)), answer.Broken:
 		return unknown
 	// A proxy, or an error route among the next handlers, may have written the status in place of an
 	// answer that did not come. 499 comes from no upstream.
 	case status == requestbody.StatusClientClosed, open && (frees || status >= http.StatusBadGateway):
 		return unknown
-	case frees:
+	case frees && !doubt:
 		return freed
 	case !answer.Whole:
 		return notKept
