@@ -66,7 +66,8 @@ storage, which servers without a storage option use.`,
 			return err
 		}
 		u := &Handler{Layout: uniqueid.Classic.String(), Node: nodeAuto, Shards: *shards, storage: caddy.DefaultStorage, logger: zap.NewNop()}
-		newID, err := kindOf(*scheme).open(u)
+		at := slices.IndexFunc(kinds, func(k kind) bool { return k.scheme == *scheme })
+		newID, err := kinds[at].open(u)
 		out := bufio.NewWriter(cmd.OutOrStdout())
 		for i := 0; i < *n && err == nil; i++ {
 			var id string
