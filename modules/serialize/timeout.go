@@ -1,8 +1,6 @@
 package serialize
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -17,8 +15,6 @@ import (
 // shorter one.
 func timeout() setting {
 	s := directive.DurationSetting("timeout", defaultTimeout, 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.Timeout })
-	checkLongest := s.Check
-	s.Check = func(s *Handler) error { return errors.Join(checkLongest(s), s.checkTimeoutFrom()) }
 	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
 	return s
 }
@@ -32,15 +28,10 @@ func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
 	}
 	longest, err := directive.DurationOf(d, "timeout", text, 0)
 	s.Timeout = &longest
-	return err
-}
-
-// checkTimeoutFrom refuses a text that is a duration for no request: its braces may be missing.
-func (s *Handler) checkTimeoutFrom() error {
-	if s.TimeoutFrom == "" || strings.Contains(s.TimeoutFrom, "{") || readDuration(s.TimeoutFrom) > 0 {
-		return nil
+	if err == nil && s.TimeoutFrom != "" && !strings.Contains(s.TimeoutFrom, "{") {
+		err = d.Errf("timeout: %q has no placeholder; expected %s", s.TimeoutFrom, wantTimeoutFrom)
 	}
-	return fmt.Errorf("timeout: %q has no placeholder; expected %s", s.TimeoutFrom, wantTimeoutFrom)
+	return err
 }
 
 // timeoutOf is how long a request may wait; 0 is for ever. What it asks for can only shorten
