@@ -15,7 +15,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -70,21 +69,9 @@ func (s *Handler) streams(r *http.Request) bool {
 		cmp.Or(r.Header.Get("Upgrade"), "h2c") != "h2c" || s.line.Serves(r) {
 		return false
 	}
-	if waitingpage.Accepts(r.Header, eventstream.MediaType) {
-		return true
-	}
 	mode := r.Header.Get("Sec-Fetch-Mode")
-	return s.KeepAlive.Always && mode != "navigate" && (mode != "" || !waitingpage.Accepts(r.Header, "text/html"))
-}
-
-// openStream makes the stream of a request. Its reason is that of the queue that has refused
-// the request, which may be an inner one.
-func openStream(w http.ResponseWriter, r *http.Request) *eventstream.Stream {
-	placeholders := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
-	return eventstream.New(w, func() string {
-		reason, _ := placeholders.GetString(telemetry.PlaceholderPrefix + "reason")
-		return reason
-	})
+	navigates := mode == "navigate" || mode == "" && waitingpage.Accepts(r.Header, "text/html")
+	return s.KeepAlive.Always && !navigates || waitingpage.Accepts(r.Header, eventstream.MediaType)
 }
 
 // waitCommenting waits for the turn. Meanwhile, the client gets comments.
@@ -93,9 +80,7 @@ func (p *passage) waitCommenting(ctx context.Context, wait serializer.Wait, w ht
 	defer func() { restart() }()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ticker := time.NewTicker(time.Duration(*p.handler.KeepAlive.Interval))
-	defer ticker.Stop()
-	return wait.EndTicking(ctx, ticker.C, func() {
+	return wait.EndTicking(ctx, time.Tick(time.Duration(*p.handler.KeepAlive.Interval)), func() {
 		text := "waiting"
 		if number := waitingpage.PlacesOf(p.engine.Shared).Number(p); number > 0 {
 			text = fmt.Sprintf("waiting, place %d", number)
@@ -119,7 +104,7 @@ func (p *passage) Standing() *waitingpage.Standing {
 // endStream ends the stream that the passage has opened, if it has begun. Error routes must not
 // run then: they would write into the stream. So this logs what has failed, and notes the error
 // for handlers around.
-func (p *passage) endStream(r *http.Request, err *error) {
+func (p *passage) endStream(err *error) {
 	p.all.stream = nil
 	if !p.stream.Begun() {
 		return
@@ -127,15 +112,14 @@ func (p *passage) endStream(r *http.Request, err *error) {
 	if thrown := recover(); thrown != nil { // net/http would break the stream off
 		*err = caddyhttp.Error(http.StatusBadGateway, fmt.Errorf("panic: %v\n%s", thrown, debug.Stack()))
 	}
-	if *err != nil {
-		p.all.turns.Around().Fail(*err)
-	}
-	if *err = p.stream.End(*err); *err == nil {
+	p.all.turns.Around().Fail(*err)
+	refused := &p.all.latest.about // if anybody has: it may be an inner queue
+	failure := p.stream.End(*err, string(refused.Reason))
+	if *err = nil; failure == nil {
 		return
 	}
-	p.handler.report.Unanswered(&p.about, *err)
+	p.handler.report.Unanswered(&p.about, failure)
 	if p.stream.Follows() { // the client must not take the part that it has for the whole
 		panic(http.ErrAbortHandler)
 	}
-	*err = nil
 }

@@ -90,9 +90,9 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	all.add(p, r)
 	if all.stream == nil && s.streams(r) {
-		all.stream = openStream(w, r)
+		all.stream = eventstream.New(w)
 		w = all.stream
-		defer p.endStream(r, &err)
+		defer p.endStream(&err)
 	}
 	p.stream = all.stream
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, all.turns)
