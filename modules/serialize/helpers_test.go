@@ -1,7 +1,9 @@
 package serialize
 
 import (
+	"errors"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -41,4 +43,12 @@ func entered(t *testing.T, e *engines.Ref, queue string) serializer.Turn {
 	turn, err := e.Enter(t.Context(), serializer.Arrival{Queue: queue, Timeout: time.Minute})
 	must(t, err)
 	return turn
+}
+
+// evictLast evicts the last ticket of a handler's queue.
+func evictLast(t *testing.T, s *Handler) {
+	t.Helper()
+	tickets := s.engine.Known(s.prefix.CanBe)[0].Tickets
+	token, err := strconv.ParseUint(tickets[len(tickets)-1].Token, 10, 64)
+	must(t, errors.Join(err, s.engine.Evict(t.Context(), s.Prefix, token)))
 }

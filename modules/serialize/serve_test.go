@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -98,15 +97,12 @@ func TestHeldTurnIsTakenBack(t *testing.T) {
 		return inside
 	}
 	for _, before := range []bool{true, false} {
-		evict := func() {
-			token, _ := strconv.ParseUint(s.engine.Known(s.prefix.CanBe)[0].Tickets[0].Token, 10, 64)
-			must(t, s.engine.Evict(t.Context(), s.Prefix, token))
-		}
 		w := httptest.NewRecorder()
 		r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
-		_ = s.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(http.ResponseWriter, *http.Request) error {
+		_ = s.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
 			if before {
-				evict()
+				evictLast(t, s)
+				<-r.Context().Done()
 			}
 			return nil
 		}))
@@ -114,7 +110,7 @@ func TestHeldTurnIsTakenBack(t *testing.T) {
 			if inside() != 1 {
 				t.Error("the turn is not held")
 			}
-			evict()
+			evictLast(t, s)
 		}
 		wait.Until(t, "the turn has ended", func() bool { return inside() == 0 })
 	}
