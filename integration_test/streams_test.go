@@ -13,68 +13,51 @@ import (
 	"net/textproto"
 	"net/url"
 	"testing"
-	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// Answers of a streaming kind arrive piece by piece, while the request is inside. A stream
-// ends with its client, even a silent one, whatever on_disconnect says. Bug: an event stream
+// Interim answers, and answers of a streaming kind, arrive at once, while the request is inside. A
+// stream ends with its client, even a silent one, whatever on_disconnect says. Bug: an event stream
 // whose browser had gone held its turn for minutes, and a cancelled gRPC call ran on.
 func TestStreamEndsWithItsClient(t *testing.T) {
 	t.Parallel()
-	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(r.URL.Query().Get("field"), r.URL.Query().Get("value"))
-		for i := range 5 {
-			_, _ = fmt.Fprintln(w, "data", i)
-			_ = http.NewResponseController(w).Flush()
-			time.Sleep(10 * time.Millisecond)
-		}
-		<-r.Context().Done()
-	}))
 	allVersions(t, func(t *testing.T, client *http.Client) {
+		hinted := make(chan struct{}, 1)
+		upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Link", "</style.css>; rel=preload")
+			w.WriteHeader(http.StatusEarlyHints)
+			select {
+			case <-hinted:
+			case <-r.Context().Done():
+			}
+			w.Header().Set(r.URL.Query().Get("field"), r.URL.Query().Get("value"))
+			_, _ = io.WriteString(w, "data\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		}))
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			if code != http.StatusEarlyHints || header.Get("Link") == "" {
+				t.Errorf("got %d, %v", code, header)
+			}
+			hinted <- struct{}{}
+			return nil
+		}})
 		c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: serialized})
 		for _, kind := range []string{
 			"field=Content-Type&value=text/event-stream", "field=Content-Type&value=application/grpc", "field=X-Accel-Buffering&value=no",
 		} {
-			resp, err := client.Get(c.url + "?" + kind)
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+"?"+kind, http.NoBody)
 			check(t, err)
-			lines := bufio.NewScanner(resp.Body)
-			for i := range 5 {
-				if want := fmt.Sprint("data ", i); !lines.Scan() || lines.Text() != want {
-					t.Fatalf("%s: line %q, want %q", kind, lines.Text(), want)
-				}
+			resp, err := client.Do(r)
+			check(t, err)
+			if line, err := bufio.NewReader(resp.Body).ReadString('\n'); line != "data\n" {
+				t.Fatalf("%s: line %q, %v", kind, line, err)
 			}
 			c.awaitTickets(1)
 			check(t, resp.Body.Close())
 			c.awaitTickets(0)
-		}
-	})
-}
-
-// Interim responses arrive at once, in all versions of HTTP.
-func TestInterimAnswers(t *testing.T) {
-	t.Parallel()
-	gate := make(chan struct{}, 3)
-	upstream := testcaddy.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Link", "</style.css>; rel=preload")
-		w.WriteHeader(http.StatusEarlyHints)
-		<-gate
-		_, _ = io.WriteString(w, "page")
-	}))
-	c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": upstream}, site: serialized})
-	allVersions(t, func(t *testing.T, client *http.Client) {
-		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
-			if code != http.StatusEarlyHints || header.Get("Link") == "" {
-				t.Errorf("got %d, %v", code, header)
-			}
-			gate <- struct{}{}
-			return nil
-		}}
-		r := doContext(httptrace.WithClientTrace(t.Context(), trace), client, "GET", c.url, http.NoBody).Want(t, http.StatusOK)
-		if r.Text != "page" {
-			t.Errorf("answered %q", r.Text)
 		}
 	})
 }
@@ -97,33 +80,64 @@ func upgradingUpstream(t *testing.T, serve func(conn net.Conn, received io.Reade
 	}))
 }
 
-// A WebSocket keeps its turn while it is open. When its client is gone, the turn ends.
+// openSocket opens a WebSocket. What is sent goes to the writer.
+func (c *caddy) openSocket(t *testing.T, version string) (answer *http.Response, received io.Reader, sent io.WriteCloser) {
+	t.Helper()
+	if version == "1.1" {
+		conn := c.dial(upgrade)
+		reader := bufio.NewReader(conn)
+		answer, err := http.ReadResponse(reader, nil)
+		check(t, err)
+		return answer, reader, conn
+	}
+	u, err := url.Parse(c.url)
+	check(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
+	t.Cleanup(cancel)
+	body, sent := io.Pipe()
+	t.Cleanup(func() { _ = sent.Close() })
+	answer, err = newClient(t, version).Transport.RoundTrip((&http.Request{
+		Method: http.MethodConnect, Proto: "websocket", URL: u, Host: "localhost", Header: make(http.Header), Body: body,
+	}).WithContext(ctx))
+	check(t, err)
+	t.Cleanup(func() { _ = answer.Body.Close() })
+	return answer, answer.Body, sent
+}
+
+// A WebSocket keeps its turn while it is open. When its client is gone, the turn ends. Over HTTP/3, it needs a
+// queue without buffers: what its client sends does not end before the turn.
 func TestWebSocket(t *testing.T) {
 	t.Parallel()
 	echo := upgradingUpstream(t, func(conn net.Conn, received io.Reader) { _, _ = io.Copy(conn, received) })
-	for _, onDisconnect := range []string{"finish", "cancel"} {
-		t.Run(onDisconnect, func(t *testing.T) {
+	for _, test := range []struct {
+		version, options string
+		status           int
+	}{
+		{"1.1", "on_disconnect finish", http.StatusSwitchingProtocols},
+		{"1.1", "on_disconnect cancel", http.StatusSwitchingProtocols},
+		{"3", "buffer off\nresponse_buffer 0", http.StatusOK},
+		{"3", "response_buffer 0", http.StatusNotImplemented},
+	} {
+		t.Run(test.version+" "+test.options, func(t *testing.T) {
 			t.Parallel()
-			c := start(t, setup{env: map[string]string{"UPSTREAM": echo}, site: behindQueue("on_disconnect " + onDisconnect)})
-			conn := c.dial(upgrade)
-			reader := bufio.NewReader(conn)
-			resp, err := http.ReadResponse(reader, nil)
-			check(t, err)
-			if resp.StatusCode != http.StatusSwitchingProtocols {
-				t.Fatalf("answered %s", resp.Status)
+			c := start(t, setup{tls: test.version == "3", env: map[string]string{"UPSTREAM": echo}, site: behindQueue(test.options)})
+			answer, received, sent := c.openSocket(t, test.version)
+			if answer.StatusCode != test.status {
+				t.Fatalf("answered %s; expected %d", answer.Status, test.status)
 			}
-			for i := range 3 {
-				want := fmt.Sprintf("frame %d\n", i)
-				_, err := io.WriteString(conn, want)
-				check(t, err)
-				if got, err := reader.ReadString('\n'); got != want {
-					t.Fatalf("got %q, %v, want %q", got, err, want)
+			if test.status != http.StatusNotImplemented {
+				lines := bufio.NewReader(received)
+				for i := range 3 {
+					want := fmt.Sprintf("frame %d\n", i)
+					_, err := io.WriteString(sent, want)
+					check(t, err)
+					if got, err := lines.ReadString('\n'); got != want {
+						t.Fatalf("got %q, %v, want %q", got, err, want)
+					}
 				}
+				c.awaitTickets(1)
 			}
-			if len(lockFiles(t, c.dir)) != 1 {
-				t.Error("the request is not inside")
-			}
-			check(t, conn.Close())
+			check(t, sent.Close())
 			c.awaitTickets(0)
 		})
 	}
@@ -147,50 +161,5 @@ func TestBodyThatSaysItIsEmpty(t *testing.T) {
 			c.WantNever("stalled")
 			c.awaitTickets(0)
 		}
-	}
-}
-
-// A WebSocket over HTTP/3 keeps its turn while it is open, and needs a queue without buffers: what its client
-// sends does not end before the turn.
-func TestWebSocketOverHTTP3(t *testing.T) {
-	t.Parallel()
-	echo := upgradingUpstream(t, func(conn net.Conn, received io.Reader) { _, _ = io.Copy(conn, received) })
-	open := func(t *testing.T, c *caddy) (answer *http.Response, body *io.PipeWriter) {
-		t.Helper()
-		u, err := url.Parse(c.url + "/?name=socket")
-		check(t, err)
-		ctx, cancel := context.WithTimeout(t.Context(), wait.Patience)
-		t.Cleanup(cancel)
-		received, body := io.Pipe()
-		t.Cleanup(func() { _ = body.Close() })
-		answer, err = newClient(t, "3").Transport.RoundTrip((&http.Request{
-			Method: http.MethodConnect, Proto: "websocket", URL: u, Host: "localhost", Header: make(http.Header), Body: received,
-		}).WithContext(ctx))
-		check(t, err)
-		t.Cleanup(func() { _ = answer.Body.Close() })
-		return answer, body
-	}
-	for options, status := range map[string]int{"response_buffer 0": http.StatusNotImplemented, "buffer off\nresponse_buffer 0": http.StatusOK} {
-		t.Run(options, func(t *testing.T) {
-			t.Parallel()
-			c := start(t, setup{tls: true, env: map[string]string{"UPSTREAM": echo}, site: behindQueue(options)})
-			answer, body := open(t, c)
-			if answer.StatusCode != status {
-				t.Fatalf("answered %s; expected %d", answer.Status, status)
-			}
-			if status != http.StatusOK {
-				return
-			}
-			_, err := io.WriteString(body, "frame\n")
-			check(t, err)
-			if got, err := bufio.NewReader(answer.Body).ReadString('\n'); got != "frame\n" {
-				t.Fatalf("got %q, %v", got, err)
-			}
-			if len(lockFiles(t, c.dir)) == 0 {
-				t.Error("the request is not inside")
-			}
-			check(t, body.Close())
-			c.awaitTickets(0)
-		})
 	}
 }
