@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
@@ -53,6 +54,32 @@ func TestSlots(t *testing.T) {
 	c.wantServed(third)
 	if text := c.Ask("/metrics") + c.Ask("/serialize/queues") + c.Log.String(); strings.Contains(text, "%=") {
 		t.Errorf("a slot's queue is in\n%s", text)
+	}
+}
+
+// A slot whose server is down, or answers errors at once, does not draw all who wait while the
+// other two work.
+func TestFailingSlot(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]string{"down": "reverse_proxy 127.0.0.1:1", "errors": "respond 500"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := start(t, setup{site: "route {\nserialize {\npath {$DIR}\nslots broken b c\n}\n" +
+				"@broken vars {http.serialize.slot} broken\nhandle @broken {\n" + answer + "\n}\n" + slottedProxy + "\n}"})
+			var answers []<-chan testcaddy.Answer
+			for range 30 {
+				answers = append(answers, c.getting("/?work=20ms"))
+			}
+			failed := 0
+			for _, answer := range answers {
+				if !strings.HasPrefix((<-answer).Status, "200") {
+					failed++
+				}
+			}
+			if failed == 0 || failed > len(answers)/3 {
+				t.Errorf("%d of %d requests failed", failed, len(answers))
+			}
+		})
 	}
 }
 

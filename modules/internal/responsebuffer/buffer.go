@@ -279,9 +279,12 @@ type Answer struct {
 	Broken bool        // it has fewer bytes than the handlers announced
 }
 
+// Status is that of the response when Serve has returned.
+func (b *Buffer) Status() int { return cmp.Or(b.status, http.StatusOK) }
+
 // Answer returns what is kept of the response when Serve has returned.
 func (b *Buffer) Answer() Answer {
-	a := Answer{Status: cmp.Or(b.status, http.StatusOK), Header: maps.Clone(b.kept.head), Body: b.kept.body.Bytes(), Whole: b.state == keeping && b.fits()}
+	a := Answer{Status: b.Status(), Header: maps.Clone(b.kept.head), Body: b.kept.body.Bytes(), Whole: b.state == keeping && b.fits()}
 	if b.status == 0 {
 		a.Header = b.w.Header()
 	}
