@@ -93,9 +93,13 @@ func wordSetting[T any, V comparable](s Setting[T], expected string, field func(
 	return s
 }
 
-// DurationSetting is a duration from least to most. usual is its default, as a Caddyfile has it.
+// DurationSetting is a duration from least to most. usual is its default, as a Caddyfile has it, or
+// none.
 func DurationSetting[T any](name, usual string, least, most time.Duration, field func(T) **caddy.Duration) Setting[T] {
 	check := func(handler T) error {
+		if *field(handler) == nil {
+			return nil
+		}
 		value := time.Duration(**field(handler))
 		if err := CheckDuration(name, value, least); err != nil || value <= most {
 			return err
@@ -104,7 +108,10 @@ func DurationSetting[T any](name, usual string, least, most time.Duration, field
 	}
 	read := func(text string) (*caddy.Duration, error) {
 		value, err := caddy.ParseDuration(text)
-		return new(caddy.Duration(value)), err
+		if err != nil {
+			return nil, err
+		}
+		return new(caddy.Duration(value)), nil
 	}
 	return wordSetting(Setting[T]{Name: name, Syntax: "<duration>", Usual: usual, Check: check}, wantDuration(least), field, read)
 }

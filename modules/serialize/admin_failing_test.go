@@ -55,7 +55,7 @@ func (m testModule) Open(string, *slog.Logger) (serializer.Store, error) { retur
 // configure adds a handler of a prefix until the end of the test.
 func configure(t *testing.T, e *engines.Shared, prefix string) {
 	t.Helper()
-	s := &Handler{Prefix: prefix, Concurrency: 1, HoldAtLeast: new(caddy.Duration), engine: &engines.Ref{Shared: e}, line: new(waitingpage.Line)}
+	s := &Handler{Prefix: prefix, Concurrency: 1, engine: &engines.Ref{Shared: e}, line: new(waitingpage.Line)}
 	s.derive()
 	registered.handlers.Store(s, true)
 	t.Cleanup(func() { registered.handlers.Delete(s) })

@@ -19,7 +19,7 @@ func (s *Handler) openDoors() {
 	s.shared, s.limit = s.rule, s.rule.Capacity()
 	s.Timeout, s.TimeoutFrom = new(caddy.Duration(dryRunPatience)), ""
 	s.QueueLength, s.WhenFull, s.OnDisconnect = 0, dropNewest, onDisconnectCancel
-	s.HoldTimeout, s.HoldAtLeast = new(caddy.Duration), new(caddy.Duration)
+	s.HoldTimeout, s.HoldAtLeast = new(caddy.Duration), nil
 	s.Buffer, s.ResponseBuffer, s.WaitingPage = new(directive.Off), new(directive.Size), nil
 	s.KeepAlive = nil
 }

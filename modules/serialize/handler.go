@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -106,7 +105,7 @@ type Handler struct {
 
 	// How long a turn lasts at least, as a duration. If its request leaves earlier, the turn
 	// is held until then, and the answer is not delayed. So at most `concurrency` requests
-	// enter within any such time. Not with `shared_methods`. Default: 0.
+	// enter within any such time. Not with `shared_methods`. Default: none.
 	HoldAtLeast *caddy.Duration `json:"hold_at_least,omitempty"`
 
 	// What happens to a request inside when its client disconnects. `finish`
@@ -239,8 +238,8 @@ func (s *Handler) derive() {
 		s.capacity = 0 // writers are alone inside, and readers are not
 		s.limit = s.shared.Capacity()
 	}
-	if *s.HoldAtLeast > 0 {
-		s.ruleText += ", hold_at_least " + time.Duration(*s.HoldAtLeast).String()
+	if s.HoldAtLeast != nil {
+		s.ruleText += ", hold_at_least " + s.least().String()
 	}
 	if s.DryRun {
 		s.ruleText += ", dry_run"

@@ -4,29 +4,15 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/caddyserver/caddy/v2"
-	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
-
-	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
-// holdAtLeast is the setting of how long a turn lasts at least. Written in a Caddyfile, it is
-// not 0, which would say nothing.
-func holdAtLeast() setting {
-	s := directive.DurationSetting("hold_at_least", "0", time.Millisecond, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldAtLeast })
-	parse, check := s.Parse, s.Check
-	s.Parse = func(s *Handler, d *caddyfile.Dispenser) error {
-		err := parse(s, d)
-		if err == nil {
-			err = directive.In(d, check(s))
-		}
-		return err
+// least is how long a turn lasts at least.
+func (s *Handler) least() time.Duration {
+	if s.HoldAtLeast == nil {
+		return 0
 	}
-	s.Check = func(s *Handler) error {
-		return directive.CheckDuration("hold_at_least", time.Duration(*s.HoldAtLeast), 0)
-	}
-	return s
+	return time.Duration(*s.HoldAtLeast)
 }
 
 // endTurn hands the turn over, now or when it has lasted for long enough. Until then, the ticket is inside

@@ -62,7 +62,7 @@ func (p *passage) retryAfter(now time.Time) string {
 	s, opens := p.handler, p.about.Opens
 	if opens.IsZero() {
 		engine, queue := cmp.Or(p.engine, s.engine), p.about.Queue
-		return s.report.Hold.RetryAfter(engine.Ahead(queue), s.capacity, engine.Holds(queue), time.Duration(*s.HoldAtLeast), p.about.PausedUntil, now)
+		return s.report.Hold.RetryAfter(engine.Ahead(queue), s.capacity, engine.Holds(queue), s.least(), p.about.PausedUntil, now)
 	}
 	return strconv.Itoa(int(min(max(math.Ceil(opens.Sub(now).Seconds()), 1), maxClosedRetry)))
 }

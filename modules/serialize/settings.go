@@ -55,7 +55,7 @@ var settings = directive.Settings[*Handler]{
 	directive.ListSetting("slots", "<name...>", wantSlots, func(s *Handler) *[]string { return &s.Slots }, (*Handler).checkSlots),
 	directive.MethodsSetting("shared_methods", func(s *Handler) *[]string { return &s.SharedMethods }),
 	directive.DurationSetting("hold_timeout", "0", 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldTimeout }),
-	holdAtLeast(),
+	directive.DurationSetting("hold_at_least", "none", time.Millisecond, directive.Longest, func(s *Handler) **caddy.Duration { return &s.HoldAtLeast }),
 	directive.ChoiceSetting("on_disconnect", func(s *Handler) *string { return &s.OnDisconnect }, onDisconnectFinish, onDisconnectCancel),
 	directive.BufferSetting(directive.Off, func(s *Handler) **directive.Size { return &s.Buffer }, func(s *Handler) **directive.Size { return &s.BufferDisk }),
 	directive.SizeSetting("response_buffer", "256KiB", 0, maxResponseBuffer, "from 0 to 1GiB, such as 256KiB",

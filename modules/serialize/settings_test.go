@@ -89,8 +89,9 @@ func TestErrorsOfJSON(t *testing.T) {
 	for _, test := range []struct{ json, says string }{
 		{`{"timeout": 30}`, "timeout 30ns" + text},
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
-		{`{"hold_at_least": 6}`, "hold_at_least 6ns" + text},
-		{`{"hold_at_least": "-6s"}`, "hold_at_least -6s: expected a duration of 0s or more, such as 60s"},
+		{`{"hold_at_least": 6}`, "hold_at_least 6ns: expected a duration of 1ms or more" + number},
+		{`{"hold_at_least": 0}`, "hold_at_least 0s: expected a duration of 1ms or more, such as 60s"},
+		{`{"hold_at_least": "-6s"}`, "hold_at_least -6s: expected a duration of 1ms or more, such as 60s"},
 		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
 		{`{"waiting_page": {"hold": 15}}`, "hold 15ns: expected a duration of 1s or more" + number},
 		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns: expected a duration of 1s or more" + number},

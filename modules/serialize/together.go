@@ -23,7 +23,7 @@ var conflicts = map[string][]string{
 // checkTogether refuses settings that do not go together. It comes before the defaults.
 func (s *Handler) checkTogether() error {
 	set := map[string]bool{
-		"concurrency": s.Concurrency != 0, "dry_run": s.DryRun, "hold_at_least": s.HoldAtLeast != nil && *s.HoldAtLeast > 0,
+		"concurrency": s.Concurrency != 0, "dry_run": s.DryRun, "hold_at_least": s.HoldAtLeast != nil,
 		"hold_timeout": s.HoldTimeout != nil && *s.HoldTimeout > 0, "shared_methods": len(s.SharedMethods) > 0,
 		"skip_methods": len(s.SkipMethods) > 0, "slots": s.Slots != nil, "visit": s.Visit != nil,
 	}
