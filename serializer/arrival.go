@@ -84,6 +84,11 @@ type Turn interface {
 	// Slot is the one of [Arrival.Slots] that the caller has, or empty without slots.
 	Slot() string
 
+	// SlotFailed says that the work at the slot has failed. So the slot rests until each other one has
+	// been given to a caller since, as far as this process knows, but for a minute at most. Otherwise
+	// whatever fails at once would soon be free again, for all who wait.
+	SlotFailed()
+
 	// Leave ends the turn. Calls after the first do nothing.
 	Leave()
 

@@ -54,11 +54,11 @@ type Engine struct {
 	queues    map[string]*ticketQueue
 	empty     *ticketQueue // the one of them that has no tickets, or nil
 	pauses    pauses
-	arrivals  []*Ticket                // that wait to be appended, in order
-	batch     []*Ticket                // being appended
-	slotsUsed map[string]time.Duration // when slots were last seen in use, since launch
-	departed  *Ticket                  // the last of those that are over, but perhaps still in the store
-	appending bool                     // a goroutine is appending tickets
+	arrivals  []*Ticket           // that wait to be appended, in order
+	batch     []*Ticket           // being appended
+	slotUses  map[string]*slotUse // by the slots' queues
+	departed  *Ticket             // the last of those that are over, but perhaps still in the store
+	appending bool                // a goroutine is appending tickets
 	closed    bool
 }
 
@@ -73,7 +73,7 @@ func New(store Store, o Options) *Engine {
 	e := &Engine{
 		store: store, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), done: make(chan struct{}),
 		queues: make(map[string]*ticketQueue),
-		pauses: make(pauses), slotsUsed: make(map[string]time.Duration),
+		pauses: make(pauses), slotUses: make(map[string]*slotUse),
 	}
 	e.channels.New = func() any { return make(chan struct{}, 1) }
 	e.timers.New = func() any { return time.NewTimer(math.MaxInt64) } // as good as never

@@ -59,6 +59,8 @@ func (e *Engine) takeSlot(t *Ticket) {
 		e.refuseLocked(t, err)
 	} else if t.state == inside {
 		t.slotName, t.slot, slot = name, slot, nil
+		use := e.slotUseLocked(t.slot.Queue)
+		use.given, use.failed = time.Since(launch), 0
 		t.wakeLocked(nil)
 	}
 	e.mu.Unlock()
@@ -116,29 +118,58 @@ func slotArrival(t *Ticket, name string) Arrival {
 	}
 }
 
+// slotUse is what is known here of a slot. Times are since launch.
+type slotUse struct {
+	given  time.Duration // to a caller, for the last time
+	used   time.Duration // seen in use, for the last time
+	failed time.Duration // since it was given; or 0
+}
+
+// longestRest bounds how long a slot rests that has failed: the callers at the others may never leave.
+const longestRest = time.Minute
+
+// SlotFailed implements [Turn].
+func (t *Ticket) SlotFailed() {
+	t.engine.mu.Lock()
+	defer t.engine.mu.Unlock()
+	if t.slot != nil {
+		t.engine.slotUseLocked(t.slot.Queue).failed = time.Since(launch)
+	}
+}
+
 // longestFree returns which of the slots is free for a ticket and has been for longest, as far as is
-// known here, or -1. The others come after it from now on.
+// known here, or -1. The others come after it from now on. The slot that was given before all others
+// never rests, so they never rest all at once.
 func (e *Engine) longestFree(t *Ticket, names []string) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if t.state != inside { // refused meanwhile
 		return -1
 	}
-	free, found, first := 0, -1, time.Duration(math.MaxInt64)
+	now, oldest := time.Since(launch), time.Duration(math.MaxInt64)
+	for _, name := range names {
+		oldest = min(oldest, e.slotUseLocked(slotQueue(t.Queue, name)).given)
+	}
+	usable, free, found, longest := 0, 0, -1, new(slotUse)
 	for i, name := range names {
 		slot := slotQueue(t.Queue, name)
+		use := e.slotUseLocked(slot)
+		if use.failed > 0 && use.given > oldest && now-use.failed < longestRest {
+			continue
+		}
+		usable++
 		if q := e.queues[slot]; q != nil && q.length > 0 {
 			continue
 		}
 		free++
-		if used := e.slotsUsed[slot]; used < first {
-			found, first = i, used
+		if found < 0 || use.used < longest.used {
+			found, longest = i, use
 		}
 	}
-	if free == 0 || e.queues[t.Queue].inside > len(names) && e.seekersBeforeLocked(t) >= free {
+	if free == 0 || e.queues[t.Queue].inside > usable && e.seekersBeforeLocked(t) >= free {
 		return -1
 	}
-	e.noteSlotLocked(slotQueue(t.Queue, names[found]))
+	longest.used = now
 	return found
 }
 
@@ -157,20 +188,24 @@ func (e *Engine) seekersBeforeLocked(t *Ticket) (seekers int) {
 // it out of the store.
 func (e *Engine) leaveSlotLocked(t *Ticket) {
 	if t.slot != nil {
-		e.noteSlotLocked(t.slot.Queue)
+		e.slotUseLocked(t.slot.Queue).used = time.Since(launch)
 		e.takeOutLocked(t.slot)
 	}
 }
 
-// knownSlots bounds how many slots are known by when they were last seen in use. All are forgotten
-// when more are used, which needs many queues with slots.
+// knownSlots bounds of how many slots the use is known. All are forgotten when more are used, which
+// needs many queues with slots.
 const knownSlots = 4096
 
-func (e *Engine) noteSlotLocked(slot string) {
-	if len(e.slotsUsed) >= knownSlots {
-		clear(e.slotsUsed)
+func (e *Engine) slotUseLocked(slot string) *slotUse {
+	use := e.slotUses[slot]
+	if use == nil {
+		if use = new(slotUse); len(e.slotUses) >= knownSlots {
+			clear(e.slotUses)
+		}
+		e.slotUses[slot] = use
 	}
-	e.slotsUsed[slot] = time.Since(launch)
+	return use
 }
 
 // slotsLocked are the slots that tickets of all processes have, except those with long names. The

@@ -42,7 +42,7 @@ func reserve() (addr string, err error) {
 		return "", err
 	}
 	option := syscall.SetsockoptInt(s, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1)
-	bound := syscall.Bind(s, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	bound := syscall.Bind(s, new(syscall.SockaddrInet4)) // of all addresses, as Caddy's servers listen
 	name, err := syscall.Getsockname(s)
 	if err = errors.Join(option, bound, err); err != nil {
 		return "", err

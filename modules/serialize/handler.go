@@ -153,7 +153,6 @@ type Handler struct {
 	prefix       *queuename.Prefix
 	rule, shared serializer.Rule
 	slots        func() []string // nil without slots
-	failures     *slotFailures   // nil without slots
 	ruleText     string          // the settings that say who may be inside together
 	capacity     int             // how many may be inside; 0 is not known
 	limit        int             // how many may be inside, readers or others; 0 is no limit

@@ -305,7 +305,6 @@ func (p *passage) take(from *engines.Ref, taken serializer.Turn, err error) erro
 	}
 	if err == nil {
 		p.turn, p.about.Token, p.about.Position, p.about.Slot = taken, taken.Token(), taken.Position(), cmp.Or(taken.Slot(), p.about.Slot)
-		p.handler.failures.give(taken.Slot())
 	}
 	return err
 }
@@ -409,7 +408,9 @@ func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddy
 		defer timer.Stop()
 	}
 	err := p.response.Serve(p.answering(next), r)
-	s.failures.note(p.turn.Slot(), p.response.Status(), err)
+	if hasFailed(p.response.Status(), err) {
+		p.turn.SlotFailed()
+	}
 	leave()
 	s.report.TimedOut(&p.about, err)
 	return p.response.Deliver(err)
