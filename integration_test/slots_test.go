@@ -65,7 +65,7 @@ func TestFailingSlot(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := start(t, setup{site: "route {\nserialize {\npath {$DIR}\nslots broken b c\n}\n" +
-				"@broken vars {http.serialize.slot} broken\nhandle @broken {\n" + answer + "\n}\n" + slottedProxy + "\n}"})
+				"@broken vars {http.serialize.slot} broken\nhandle @broken {\n" + answer + "\n}\n" + "reverse_proxy {$UPSTREAM}\n}"})
 			var answers []<-chan testcaddy.Answer
 			for range 30 {
 				answers = append(answers, c.getting("/?work=20ms"))
