@@ -39,8 +39,8 @@ func headerSites(t *testing.T, sites map[string]string) *caddy {
 	})
 }
 
-// sent returns the headers that the upstream and the client of a site get. header is names and values in turn.
-func (c *caddy) sent(site string, header ...string) (up, down http.Header) {
+// headers are what the upstream and the client of a site get. header is names and values in turn.
+func (c *caddy) headers(site string, header ...string) (up, down http.Header) {
 	c.t.Helper()
 	down = c.get("/"+site+"/", header...).Want(c.t, http.StatusOK).Header
 	return c.Hit(site + "/").Header, down
@@ -58,7 +58,6 @@ func TestHeader(t *testing.T) {
 	}{
 		"txid":              {"header x-request-id", nil, "X-Txid"},
 		"kind":              {"header X-Request-Id uuid_v7", nil, "X-Uuid"},
-		"last-line":         {"header X-Request-Id uuid_v7\nheader x-request-id txid", nil, "X-Txid"},
 		"client":            {"header X-Request-Id", []string{"X-Request-Id", "a"}, "X-Txid"},
 		"hidden":            {"header X-Request-Id", []string{"Connection", "close, x-request-ID"}, "X-Txid"},
 		"adopted":           {"trust X-Request-Id\nheader X-Request-Id", []string{"X-Request-Id", "abc"}, "abc"},
@@ -76,7 +75,7 @@ func TestHeader(t *testing.T) {
 	}
 	c := headerSites(t, sites)
 	for name, test := range tests {
-		up, down := c.sent(name, test.header...)
+		up, down := c.headers(name, test.header...)
 		want := []string{cmp.Or(up.Get(test.want), test.want)}
 		if up, down := up["X-Request-Id"], down["X-Request-Id"]; !slices.Equal(up, want) || !slices.Equal(down, want) {
 			t.Errorf("%s: the upstream got %q, and the client %q; expected %q", name, up, down, want)
@@ -114,7 +113,7 @@ func TestHeaderTraceparent(t *testing.T) {
 	}
 	c := headerSites(t, sites)
 	for name, test := range tests {
-		up, down := c.sent(name, "Tracestate", "a=b", "X-Trace-Id", "a", "Traceparent", test.sent)
+		up, down := c.headers(name, "Tracestate", "a=b", "X-Trace-Id", "a", "Traceparent", test.sent)
 		want := cmp.Or(up.Get(test.trace), test.trace, strings.ReplaceAll(up.Get("X-Uuid"), "-", ""))
 		if parent := up["Traceparent"]; len(parent) != 1 || !strings.HasPrefix(parent[0], "00-"+want+"-") || parent[0] != up.Get("X-Parent") {
 			t.Errorf("%s: the upstream got %q; expected the trace ID %q, of %q", name, parent, want, up.Get("X-Parent"))

@@ -70,7 +70,6 @@ func (c *caddy) evictHeld(held serializer.TicketState) {
 		c.t.Errorf("the page says %s", page)
 	}
 	c.wantMetric("inside{"+defaultQueue+"}", "1")
-	c.wantMetric(`requests_total{outcome="entered",`+defaultQueue+`}`, "1")
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "0")
 	c.wantCommand(3, ", held for ", "evict", "--prefix", "serializer_", held.Token)
 	c.wantCommand(0, "its turn has ended, so the next may enter", "evict", "--force", "--prefix", "serializer_", held.Token)
