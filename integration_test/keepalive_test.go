@@ -74,43 +74,51 @@ func (c *caddy) stream(t *testing.T, client *http.Client, path string, place, co
 // the queue. Timeouts of the server do not count.
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
-	holders := startQueue(t, "prefix {query.q}_") // whose server has no timeouts
-	c := start(t, setup{
-		tls: true, dir: holders.dir, servers: "timeouts {\nwrite 2s\nwrite_idle 1m\n}", site: keepAliveSite,
-		env: map[string]string{"EVENTS": testcaddy.Serve(t, http.HandlerFunc(eventUpstream))},
-	})
-	allVersions(t, func(t *testing.T, client *http.Client) {
-		queue := t.Name()[len(t.Name())-1:] // the version
-		query := "?q=" + queue + "&name=" + queue
-		own := c.stream(t, client, "/"+query, 0, 0)
-		if h := own.Header; h.Get("X-Upstream") == "" || h.Get("Content-Encoding") != "gzip" || h.Get("Cache-Control") != "" {
-			t.Errorf("without a wait, the head is %v", h)
+	holders := startQueue(t, "prefix {query.q}_")
+	env := map[string]string{"EVENTS": testcaddy.Serve(t, http.HandlerFunc(eventUpstream))}
+	for name, timeouts := range map[string]string{"none": "", "write": "timeouts {\nwrite 2s\nwrite_idle 1m\n}"} {
+		c := start(t, setup{tls: true, dir: holders.dir, servers: timeouts, site: keepAliveSite, env: env})
+		for _, version := range []string{"1.1", "2", "3"} {
+			t.Run(name+version, func(t *testing.T) {
+				t.Parallel()
+				c.keepsAlive(t, newClient(t, version), holders, name+version)
+			})
 		}
-		check(t, own.Body.Close())
-		holder := holders.getting("/" + query + "&gate")
-		holders.awaitHit(queue)
-		check(t, c.stream(t, client, "/"+query, 1, 1).Body.Close())
-		c.awaitQueue(queue+"_", 1, 0)
+	}
+}
 
-		whole := c.stream(t, client, "/"+query, 1, 3)
-		half, down := c.stream(t, client, "/half"+query, 2, 1), c.stream(t, client, "/down"+query, 3, 1)
-		holders.Open(queue)
-		holders.wantServed(holder)
-		for _, test := range []struct {
-			*http.Response
-			follows string
-		}{
-			{whole, `data: encoding ""\n\ndata: x{1000}\n\n`},
-			{half, `(data: encoding ""\n\n)?`}, // HTTP/3 may drop what was sent
-			{down, `event: error\nretry: 3000\ndata: .*"code":"502".*\n\n`},
-		} {
-			text, err := io.ReadAll(test.Body)
-			if !regexp.MustCompile(`^(: waiting, place \d\n\n)*`+test.follows+"$").Match(text) || (err != nil) != (test.Response == half) {
-				t.Errorf("the stream has %q, %v; expected %s", text, err, test.follows)
-			}
-			if h := test.Header; h.Get("Content-Type") != "text/event-stream" || h.Get("Content-Encoding")+h.Get("X-Upstream") != "" || len(test.Trailer) > 0 {
-				t.Errorf("the head is %s, %v, and the trailers are %v", test.Status, h, test.Trailer)
-			}
+// keepsAlive waits in a queue for which another Caddy has a holder.
+func (c *caddy) keepsAlive(t *testing.T, client *http.Client, holders *caddy, queue string) {
+	t.Helper()
+	query := "?q=" + queue + "&name=" + queue
+	own := c.stream(t, client, "/"+query, 0, 0)
+	if h := own.Header; h.Get("X-Upstream") == "" || h.Get("Content-Encoding") != "gzip" || h.Get("Cache-Control") != "" {
+		t.Errorf("without a wait, the head is %v", h)
+	}
+	check(t, own.Body.Close())
+	holder := holders.getting("/" + query + "&gate")
+	holders.awaitHit(queue)
+	check(t, c.stream(t, client, "/"+query, 1, 1).Body.Close())
+	c.awaitQueue(queue+"_", 1, 0)
+
+	whole := c.stream(t, client, "/"+query, 1, 3)
+	half, down := c.stream(t, client, "/half"+query, 2, 1), c.stream(t, client, "/down"+query, 3, 1)
+	holders.Open(queue)
+	holders.wantServed(holder)
+	for _, test := range []struct {
+		*http.Response
+		follows string
+	}{
+		{whole, `data: encoding ""\n\ndata: x{1000}\n\n`},
+		{half, `(data: encoding ""\n\n)?`}, // HTTP/3 may drop what was sent
+		{down, `event: error\nretry: 3000\ndata: .*"code":"502".*\n\n`},
+	} {
+		text, err := io.ReadAll(test.Body)
+		if !regexp.MustCompile(`^(: waiting, place \d\n\n)*`+test.follows+"$").Match(text) || (err != nil) != (test.Response == half) {
+			t.Errorf("the stream has %q, %v; expected %s", text, err, test.follows)
 		}
-	})
+		if h := test.Header; h.Get("Content-Type") != "text/event-stream" || h.Get("Content-Encoding")+h.Get("X-Upstream") != "" || len(test.Trailer) > 0 {
+			t.Errorf("the head is %s, %v, and the trailers are %v", test.Status, h, test.Trailer)
+		}
+	}
 }
