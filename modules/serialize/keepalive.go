@@ -35,23 +35,21 @@ type KeepAlive struct {
 
 const leastInterval = time.Second
 
-func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) error {
+func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) (err error) {
+	var interval caddy.Duration
 	s.KeepAlive = new(KeepAlive)
-	for _, text := range d.RemainingArgs() {
-		if text == "always" {
+	for err == nil && d.NextArg() {
+		switch {
+		case d.Val() == "always":
 			s.KeepAlive.Always = true
-			continue
+		case s.KeepAlive.Interval != nil:
+			err = d.Errf("keepalive: unexpected %q after another interval; expected one", d.Val())
+		default:
+			interval, err = directive.DurationOf(d, "keepalive", d.Val(), leastInterval)
+			s.KeepAlive.Interval = &interval
 		}
-		interval, err := directive.DurationOf(d, "keepalive", text, leastInterval)
-		if err != nil {
-			return err
-		}
-		if s.KeepAlive.Interval != nil {
-			return d.Errf("keepalive: unexpected %q after another interval; expected one", text)
-		}
-		s.KeepAlive.Interval = &interval
 	}
-	return nil
+	return err
 }
 
 func (k *KeepAlive) check() error {
@@ -106,7 +104,7 @@ func (p *passage) Standing() *waitingpage.Standing {
 // for handlers around.
 func (p *passage) endStream(err *error) {
 	p.all.stream = nil
-	if !p.stream.Begun() {
+	if !p.stream.Begun {
 		return
 	}
 	if thrown := recover(); thrown != nil { // net/http would break the stream off
@@ -119,7 +117,7 @@ func (p *passage) endStream(err *error) {
 		return
 	}
 	p.handler.report.Unanswered(&p.about, failure)
-	if p.stream.Follows() { // the client must not take the part that it has for the whole
+	if p.stream.Follows { // the client must not take the part that it has for the whole
 		panic(http.ErrAbortHandler)
 	}
 }

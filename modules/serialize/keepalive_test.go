@@ -2,6 +2,7 @@ package serialize
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,6 +85,7 @@ func TestWhatFollowsComments(t *testing.T) {
 		retry   string                     // default 3000
 	}{
 		"stream":  {next: answering(201, events, kind, "Text/Event-Stream; charset=utf-8")},
+		"none":    {next: answering(200, events, kind, stream, "Content-Encoding", "none")}, // bug: it became an event
 		"500":     {next: answering(500, "", kind, stream, "Retry-After", "7"), code: "500", status: 500, retry: "7000"},
 		"json":    {next: answering(200, "{}", kind, "application/json"), code: "200", status: 502},
 		"encoded": {next: answering(200, events, kind, stream, "Content-Encoding", "gzip"), code: "200", status: 502},
@@ -183,5 +185,21 @@ func TestWhoGetsComments(t *testing.T) {
 				t.Errorf("%+v with Upgrade %s: %t", test, upgrade, streams)
 			}
 		}
+	}
+}
+
+// Bug: the log had an error for each client that leaves after a comment.
+func TestClientLeavesAfterAComment(t *testing.T) {
+	t.Parallel()
+	s, _ := commenting(t, "leaves_", "")
+	core, log := observer.New(zap.ErrorLevel)
+	s.report.Logger = zap.New(core)
+	ctx, leave := context.WithCancel(t.Context())
+	w := &countsWrites{ResponseRecorder: httptest.NewRecorder(), then: func(int) { leave() }}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", http.NoBody)
+	r.Header.Set("Accept", "text/event-stream")
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
+	if err := s.ServeHTTP(w, r, nil); err != nil || log.Len() > 0 {
+		t.Errorf("the error routes get %v, and the log has %v", err, log.All())
 	}
 }

@@ -362,7 +362,7 @@ func (s *Handler) answerRefusal(p *passage, w http.ResponseWriter) error {
 		return p.failure
 	}
 	w.Header().Set("Retry-After", p.retryAfter(time.Now()))
-	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun() {
+	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun {
 		return p.failure
 	}
 	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)

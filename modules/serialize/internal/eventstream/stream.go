@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"slices"
 	"strconv"
@@ -23,21 +22,16 @@ const MediaType = "text/event-stream"
 // Stream is the response writer of one request. Until the first comment, it changes nothing.
 // From then on, the client has a head, and the handlers get a header that nobody sends.
 type Stream struct {
+	Begun   bool // the client has got a comment
+	Follows bool // after comments, it gets the upstream's event stream
+
 	w       http.ResponseWriter // to the client
 	header  http.Header         // of the handlers; that of w until the first comment
-	begun   bool                // the client has got a comment
-	follows bool                // after comments, it gets the upstream's event stream
-	failure error               // why it does not; it has got the event that ends the stream
+	failure error               // of which the client has got the event that ends the stream
 }
 
 // New makes the stream of a request.
 func New(w http.ResponseWriter) *Stream { return &Stream{w: w, header: w.Header()} }
-
-// Begun reports whether the client has got a comment.
-func (s *Stream) Begun() bool { return s.begun }
-
-// Follows reports whether the client gets the upstream's event stream after comments.
-func (s *Stream) Follows() bool { return s.follows }
 
 // writeTime is how long a comment may take to be written. A client that reads none must not
 // keep its request from taking its turn, which may come meanwhile.
@@ -48,8 +42,13 @@ const writeTime = time.Second
 func (s *Stream) Comment(r *http.Request, text string) error {
 	client := http.NewResponseController(s.w)
 	_ = client.SetWriteDeadline(time.Now().Add(writeTime)) // an error: there are none
-	if !s.begun {
-		s.begin()
+	if !s.Begun {
+		header := s.header
+		s.header, s.Begun = header.Clone(), true
+		header.Set("Content-Type", MediaType)
+		header.Set("Cache-Control", "no-store, no-transform")
+		header.Set("X-Accel-Buffering", "no")
+		s.w.WriteHeader(http.StatusOK)
 	}
 	r.Header.Del("Accept-Encoding")
 	r.Header.Del("Upgrade")
@@ -61,15 +60,6 @@ func (s *Stream) Comment(r *http.Request, text string) error {
 	return nil
 }
 
-func (s *Stream) begin() {
-	header := s.header
-	s.header, s.begun = header.Clone(), true
-	header.Set("Content-Type", MediaType)
-	header.Set("Cache-Control", "no-store, no-transform")
-	header.Set("X-Accel-Buffering", "no")
-	s.w.WriteHeader(http.StatusOK)
-}
-
 // Header implements [http.ResponseWriter].
 func (s *Stream) Header() http.Header { return s.header }
 
@@ -78,7 +68,7 @@ func (s *Stream) Unwrap() http.ResponseWriter { return s.w }
 
 // Write implements [http.ResponseWriter].
 func (s *Stream) Write(p []byte) (int, error) {
-	if s.begun {
+	if s.Begun {
 		s.WriteHeader(http.StatusOK) // unless there is a status
 	}
 	if s.failure != nil {
@@ -90,13 +80,13 @@ func (s *Stream) Write(p []byte) (int, error) {
 // WriteHeader implements [http.ResponseWriter]. After a comment, the first final status decides what follows.
 func (s *Stream) WriteHeader(status int) {
 	switch {
-	case !s.begun:
+	case !s.Begun:
 		s.w.WriteHeader(status)
-	case status < 200 || s.follows || s.failure != nil: // an interim answer, or there is a status
+	case status < 200 || s.Follows || s.failure != nil: // an interim answer, or there is a status
 	case status >= 300:
 		s.fail("", caddyhttp.Error(status, errors.New("the upstream has answered with another status than a stream's")))
 	case isPlainStream(s.header):
-		s.follows = true
+		s.Follows = true
 	default:
 		s.fail(strconv.Itoa(status), caddyhttp.Error(http.StatusBadGateway, errors.New("the upstream has answered, but not with an event stream")))
 	}
@@ -104,8 +94,8 @@ func (s *Stream) WriteHeader(status int) {
 
 // isPlainStream reports whether a header is that of an event stream which nobody has encoded.
 func isPlainStream(h http.Header) bool {
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	return kind == MediaType && slices.Contains([]string{"", "identity", "none"}, strings.ToLower(h.Get("Content-Encoding")))
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), MediaType) && slices.Contains([]string{"", "identity", "none"}, strings.ToLower(h.Get("Content-Encoding")))
 }
 
 // event ends a stream. Clients of OpenAI's and of Anthropic's interfaces read it. Its status is 503,
@@ -131,7 +121,7 @@ func (s *Stream) fail(code string, failure caddyhttp.HandlerError) {
 func (s *Stream) End(err error, reason string) error {
 	if err == nil {
 		s.WriteHeader(http.StatusOK) // unless there is a status
-	} else if !s.follows && s.failure == nil {
+	} else if !s.Follows && s.failure == nil {
 		s.fail(reason, caddyhttp.Error(http.StatusInternalServerError, err)) // or with the status that it has
 	}
 	return cmp.Or(s.failure, err)

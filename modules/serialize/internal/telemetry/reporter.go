@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/queueview"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -161,6 +162,9 @@ func (r *Reporter) Stricter(q *Request, inside, comes string) {
 // got the head of an event stream already. Caddy does not log err, and its access log has 200.
 func (r *Reporter) Unanswered(q *Request, err error) {
 	failed, _ := errors.AsType[caddyhttp.HandlerError](err)
+	if failed.StatusCode == requestbody.StatusClientClosed {
+		return // nobody was there to be answered
+	}
 	r.Logger.Error("failed after the head of an event stream, so not with its status",
 		zap.String("queue", q.Queue), q.txid(), zap.Int("status", failed.StatusCode), bare(err))
 }
