@@ -363,8 +363,8 @@ func program(dir string) (string, error) {
 	return binary, os.WriteFile(binary, content, 0o755)
 }
 
-// certificate names the files of the certificate of sites with TLS. Caddy could make its
-// own, but not at once.
+// certificate names the files of the certificate of sites with TLS, where HAProxy finds the key, too. Caddy could
+// make its own, but not at once.
 var certificate struct{ cert, key string }
 
 // makeCertificate writes the certificate of Go's test servers, which are for others, but clients here do not check that.
@@ -373,7 +373,7 @@ func makeCertificate(dir string) error {
 	defer server.Close()
 	pair := server.TLS.Certificates[0]
 	key, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	certificate.cert, certificate.key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	certificate.cert, certificate.key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "cert.pem.key")
 	cert := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})
 	return errors.Join(err, os.WriteFile(certificate.cert, cert, 0o644),
 		os.WriteFile(certificate.key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o644))

@@ -4,12 +4,10 @@ package integration_test
 
 import (
 	"cmp"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -34,9 +32,9 @@ type sale struct {
 	payment string // of the payment's site
 	caddys  [2]*caddy
 	files   [2]string // their Caddyfiles
-	client  *http.Transport
-	early   atomic.Int64 // how many programs came before the opening
-	left    atomic.Int64 // how many have left
+	client  http.RoundTripper
+	early   sync.WaitGroup // until all programs have come before the opening
+	left    atomic.Int64   // how many have left
 
 	mu    sync.Mutex
 	turns map[string]*testcaddy.Span // by token
@@ -47,8 +45,7 @@ type sale struct {
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
 	s := &sale{T: t, turns: make(map[string]*testcaddy.Span), free: make(map[string]bool), by: make(map[string]int)}
-	s.client = &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: salePrograms}
-	t.Cleanup(s.client.CloseIdleConnections)
+	s.client = newClient(t, "1.1").Transport
 	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
 	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
 	s.url = "https://" + proxy
@@ -57,13 +54,7 @@ func startSale(t *testing.T) *sale {
 	site, options := strings.TrimPrefix(blocks[1], "caddyfile"), strings.TrimPrefix(blocks[3], "caddyfile")
 	page, err := filepath.Abs("../examples/sale/waiting.html")
 	check(t, err)
-	pem := filepath.Join(data, "both.pem")
-	cert, err := os.ReadFile(certificate.cert)
-	check(t, err)
-	key, err := os.ReadFile(certificate.key)
-	check(t, err)
-	testcaddy.WriteFile(t, pem, string(cert)+string(key))
-	config := strings.NewReplacer(":443", proxy, "/etc/haproxy/example.com.pem", pem).Replace(readDocument(t, "../examples/sale/haproxy.cfg"))
+	config := strings.NewReplacer(":443", proxy, "/etc/haproxy/example.com.pem", certificate.cert).Replace(readDocument(t, "../examples/sale/haproxy.cfg"))
 	for i, addr := range []string{"10.0.0.1:80", "10.0.0.2:80"} {
 		mine := testprocess.FreeAddr(t)
 		config = strings.Replace(config, addr, mine, 1)
@@ -91,7 +82,7 @@ func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.saw(token, r)
 	defer s.saw(token, r)
 	switch r.URL.Path {
-	case "/pictures/1", "/pictures/2", "/static/logo.svg":
+	case "/pictures/1", "/pictures/2":
 		w.Header().Set("Content-Type", "image/svg+xml")
 		_, _ = io.WriteString(w, `<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>`)
 	case "/pay":
@@ -138,9 +129,10 @@ func (s *sale) newCustomer() *testcaddy.Browser {
 func (s *sale) comes(b *testcaddy.Browser) (answers []string) {
 	page := []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate"}
 	a := b.Does("GET", "/tickets", page...)
-	if strings.Contains(a.Text, "It opens:") {
-		s.early.Add(1)
+	if !strings.Contains(a.Text, "It opens:") {
+		s.Errorf("before the opening, a program gets %v", a)
 	}
+	s.early.Done()
 	for ; a.Header.Get("Refresh") != ""; a = b.Does("GET", "/tickets", page...) {
 		for waits := true; waits; waits = strings.Contains(a.Text, `"number"`) {
 			a = b.Does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
@@ -162,10 +154,12 @@ func TestTicketSale(t *testing.T) {
 		s.newCustomer().Does("GET", path).Want(t, http.StatusOK)
 	}
 	s.newCustomer().Does("POST", "/webhooks/paid").Want(t, http.StatusOK)
-	buyer, other := s.openWindow(), s.openWindow()
+	buyer, other := s.opens(openPage(t)), s.opens(openPage(t))
+	other.until(onWaitingPage)
 	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
 	var programs sync.WaitGroup
 	t.Cleanup(programs.Wait)
+	s.early.Add(salePrograms)
 	for range salePrograms {
 		programs.Go(func() {
 			answers := s.comes(s.newCustomer())
@@ -175,7 +169,7 @@ func TestTicketSale(t *testing.T) {
 			s.left.Add(1)
 		})
 	}
-	wait.Until(t, "all have come", func() bool { return s.early.Load() == salePrograms })
+	s.early.Wait()
 	for i, c := range s.caddys {
 		check(t, c.Load("text/caddyfile", s.opensIn(i, 2*time.Second)))
 	}
@@ -211,13 +205,6 @@ func TestTicketSale(t *testing.T) {
 	if free := slices.Sorted(maps.Keys(s.free)); !slices.Equal(free, want) {
 		t.Errorf("without a turn: %q; expected %q", free, want)
 	}
-}
-
-// openWindow opens the shop's page in a window of its own.
-func (s *sale) openWindow() *browser {
-	b := s.opens(openPage(s.T))
-	b.until(onWaitingPage)
-	return b
 }
 
 // opens goes to the shop's page in an empty one, which trusts the certificate. Bug: a tab that did not was
