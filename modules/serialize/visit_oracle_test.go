@@ -3,6 +3,7 @@ package serialize
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -15,9 +16,11 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,6 +29,9 @@ import (
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
+	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
+	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
+	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
 var (
@@ -34,103 +40,134 @@ var (
 	visitsFor     = flag.Duration("visits.for", 4*time.Second, "how long TestVisits runs")
 )
 
-// shop is a site whose turns are visits, and counts them: not its requests.
+// shop is a site whose turns are visits. Its browsers use no network, so a test may have a clock of its own.
 type shop struct {
 	*testing.T
-	server  *httptest.Server
 	current atomic.Pointer[Handler]
-	idle    time.Duration
-	hold    time.Duration // of the page
 	path    string
-	engine  string
-	change  func(*Handler) // of what is loaded, or nil
+	logger  *zap.Logger // of what is loaded
 
-	mu       sync.Mutex
-	visits   map[string]*testcaddy.Span // by token, also single turns
-	requests map[string]int             // by token
-	outcomes map[string]int
+	mu      sync.Mutex
+	turns   map[string]*testcaddy.Span // by token: visits, and those of single requests
+	answers map[string]int             // by word
 }
 
-func newShop(t *testing.T, places int, idle time.Duration) *shop {
+// newShop loads a queue in memory. One may be inside. A visit may be idle for a minute, and lasts for an hour.
+func newShop(t *testing.T, changes ...func(*Handler)) *shop {
 	t.Helper()
-	s := &shop{T: t, idle: idle, hold: 3 * time.Second, path: t.TempDir(), engine: "memory", visits: make(map[string]*testcaddy.Span), requests: make(map[string]int), outcomes: make(map[string]int)}
-	s.load(places)
-	s.server = httptest.NewServer(s)
-	t.Cleanup(s.server.Close)
-	t.Cleanup(s.server.CloseClientConnections)
+	s := &shop{T: t, path: t.TempDir(), logger: zap.NewNop(), turns: make(map[string]*testcaddy.Span), answers: make(map[string]int)}
+	s.load(changes...)
+	t.Cleanup(func() { _ = s.current.Load().Cleanup() })
 	return s
 }
 
-// load loads a configuration, and retires the one before.
-func (s *shop) load(places int) {
+// inShop runs a test on a clock of its own. An hour after its end, nothing of the shop may be left.
+func inShop(t *testing.T, test func(s *shop), changes ...func(*Handler)) {
+	t.Helper()
+	sample() // which begins a goroutine that never ends
+	synctest.Test(t, func(t *testing.T) {
+		var s *shop
+		t.Cleanup(func() {
+			time.Sleep(time.Hour)
+			h := s.current.Load()
+			inside, waiting, used := h.report.Inside.Load(), h.report.Waiting.Load(), slices.Contains(engines.All(), h.engine.Shared)
+			if inside != 0 || waiting != 0 || used {
+				t.Errorf("%d are counted as inside, %d as waiting; something refers to the engine: %t", inside, waiting, used)
+			}
+		})
+		s = newShop(t, changes...)
+		test(s)
+	})
+}
+
+// eachInShop runs a test in a shop for each row of a table.
+func eachInShop[Row any](t *testing.T, rows map[string]Row, test func(s *shop, row Row)) {
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) { inShop(t, func(s *shop) { test(s, row) }) })
+	}
+}
+
+// load loads a configuration, and ends the one before.
+func (s *shop) load(changes ...func(*Handler)) {
 	s.Helper()
-	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
-	page := &WaitingPage{JSON: true, After: new(caddy.Duration), Hold: new(caddy.Duration(s.hold))}
 	h := &Handler{
-		Path: s.path, Prefix: s.Name(), EngineRaw: []byte(`{"engine": "` + s.engine + `"}`), Timeout: new(caddy.Duration), WaitingPage: page,
-		Concurrency: places, Visit: &Visit{Idle: caddy.Duration(s.idle), Longest: caddy.Duration(20 * s.idle)},
+		Path: s.path, Prefix: "shop_", EngineRaw: []byte(`{"engine": "memory"}`), Timeout: new(caddy.Duration),
+		WaitingPage: &WaitingPage{JSON: true, After: new(caddy.Duration)},
+		Visit:       &Visit{Idle: caddy.Duration(time.Minute), Longest: caddy.Duration(time.Hour)},
 	}
-	if s.change != nil {
-		s.change(h)
+	for _, change := range changes {
+		change(h)
 	}
+	ctx, cancel := caddy.NewContext(caddy.Context{Context: context.Background()})
+	s.Cleanup(cancel)
 	must(s, h.Provision(ctx))
 	h.engine.Replaces = ctx // it is the active one, until its Cleanup
-	h.report.Logger = zap.NewNop()
-	s.Cleanup(cancel)
+	h.report.Logger = s.logger
 	if before := s.current.Swap(h); before != nil {
 		_ = before.Cleanup()
-	} else {
-		s.Cleanup(func() { _ = s.current.Load().Cleanup() })
 	}
 }
 
-// ServeHTTP serves a request as Caddy does.
-func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), w, new(caddyhttp.Server))
-	err := s.current.Load().ServeHTTP(w, r, caddyhttp.HandlerFunc(s.upstream))
-	if err == nil {
-		return
+// Changes of what is loaded.
+func noVisit(h *Handler)          { h.Visit = nil }
+func otherQueue(h *Handler)       { h.Prefix = "another_" }
+func places(n int) func(*Handler) { return func(h *Handler) { h.Concurrency = n } }
+
+func opensAt(moment time.Time) func(*Handler) {
+	return func(h *Handler) {
+		h.WaitingPage.Opens, h.WaitingPage.OpensBy = moment.Format(time.RFC3339Nano), "{http.request.header.User}"
 	}
-	failed, _ := errors.AsType[caddyhttp.HandlerError](err)
-	reason, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.serialize.reason")
-	w.Header().Set("Reason", reason)
-	w.WriteHeader(cmp.Or(failed.StatusCode, http.StatusInternalServerError))
-	_, _ = io.WriteString(w, err.Error())
 }
 
-// sends is what a browser sends to a site, without a network.
-func sends(site http.Handler, cookies http.CookieJar, path string, header ...string) *httptest.ResponseRecorder {
-	r, w := httptest.NewRequest(http.MethodGet, "http://example.com"+path, nil), httptest.NewRecorder()
-	r.Header.Set("Accept", "text/html")
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
+// tickets are those of the queue, in order.
+func (s *shop) tickets() (tickets []serializer.TicketState) {
+	for _, q := range s.current.Load().engine.Known(func(name string) bool { return name == "shop_" }) {
+		tickets = q.Tickets
 	}
-	for _, cookie := range cookies.Cookies(r.URL) {
-		r.AddCookie(cookie)
-	}
-	site.ServeHTTP(w, r)
-	cookies.SetCookies(r.URL, w.Result().Cookies())
-	return w
+	return tickets
 }
 
-// upstream notes which turn a request has.
+// want checks how many are inside the queue and wait for it, on the test's own clock.
+func (s *shop) want(inside, waiting int) {
+	s.Helper()
+	synctest.Wait()
+	if i, w := s.current.Load().engine.Count("shop_"); i != inside || w != waiting {
+		s.Errorf("%d are inside and %d wait; expected %d and %d", i, w, inside, waiting)
+	}
+}
+
+// evict takes the first tickets out.
+func (s *shop) evict(most int) {
+	tickets := s.tickets()
+	for _, t := range tickets[:min(len(tickets), most)] {
+		token, _ := strconv.ParseUint(t.Token, 10, 64)
+		_ = s.current.Load().engine.Evict(s.Context(), "shop_", token)
+	}
+}
+
+// pause lets nobody enter.
+func (s *shop) pause() {
+	must(s, s.current.Load().engine.Pause(s.Context(), "shop_", serializer.Forever))
+}
+
+// upstream is what the queue protects. It notes which turn a request has.
 func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 	token, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).GetString("http.serialize.token")
 	s.saw(token)
-	work, _ := time.ParseDuration(r.URL.Query().Get("work"))
+	work, _ := time.ParseDuration(r.FormValue("work"))
 	select {
 	case <-time.After(work):
 	case <-r.Context().Done():
-	case <-s.Context().Done():
 	}
 	s.saw(token)
+	h := w.Header()
 	for _, field := range []string{leaveField, stayField} {
-		if value := r.URL.Query().Get(field); value != "" {
-			w.Header().Set(field, value)
+		if value := r.FormValue(field); value != "" {
+			h.Set(field, value)
 		}
 	}
-	w.Header().Set("Token", token)
-	w.Header().Set("Cache-Control", "public, max-age=60")
+	h.Set("Token", token)
+	h.Set("Cache-Control", "public, max-age=60")
 	_, err := io.WriteString(w, "the shop")
 	return err
 }
@@ -138,129 +175,151 @@ func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 func (s *shop) saw(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.visits[token] = cmp.Or(s.visits[token], &testcaddy.Span{First: time.Now()})
-	s.visits[token].Latest = time.Now()
-	s.requests[token]++
+	s.turns[token] = cmp.Or(s.turns[token], &testcaddy.Span{First: time.Now()})
+	s.turns[token].Latest = time.Now()
 }
 
-// browser keeps cookies, and is used by one person.
+// browser keeps cookies.
 type browser struct {
-	shop   *shop
-	client *http.Client
+	*shop
+	jar *cookiejar.Jar
+	ctx context.Context // of its requests
 }
 
 func (s *shop) newBrowser() *browser {
 	jar, _ := cookiejar.New(nil)
-	return &browser{shop: s, client: &http.Client{Jar: jar, Timeout: wait.Patience}}
+	return &browser{s, jar, s.Context()}
 }
 
-// answer is one of the shop's, in a word: the status, or the reason of a refusal, or "page".
+var address = &url.URL{Scheme: "http", Host: "example.com"}
+
+// answer is one of the shop's, in a word: the status, the reason of a refusal, "page" or "cut".
 type answer struct {
-	*http.Response
+	*httptest.ResponseRecorder
+	shop       *shop
 	word, text string
 }
 
-// does sends a request of the browser. Without a context that ends, it has an answer.
-func (b *browser) does(ctx context.Context, method, path string, header ...string) answer {
-	r, err := http.NewRequestWithContext(ctx, method, b.shop.server.URL+path, nil)
-	if err != nil {
-		b.shop.Fatal(err)
+// sends sends a request with the browser's cookies, and keeps those of the answer. header is names and values in turn.
+func (b *browser) sends(method, path string, body io.Reader, header ...string) (a answer) {
+	r, w := httptest.NewRequestWithContext(b.ctx, method, "http://example.com"+path, body), httptest.NewRecorder()
+	testcaddy.SetHeader(r, header)
+	for _, cookie := range b.jar.Cookies(address) {
+		r.AddCookie(cookie)
 	}
-	for i := 0; i < len(header); i += 2 {
-		r.Header.Set(header[i], header[i+1])
-	}
-	resp, err := b.client.Do(r)
-	if err != nil {
-		return answer{word: "failed"}
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	a := answer{resp, strconv.Itoa(resp.StatusCode), string(body)}
-	switch {
-	case err != nil:
-		a.word = "cut"
-	case resp.Header.Get("Reason") != "":
-		a.word = resp.Header.Get("Reason")
-	case resp.Header.Get("Refresh") != "":
+	a = answer{w, b.shop, "cut", ""}
+	defer func() {
+		if thrown := recover(); thrown != nil && thrown != http.ErrAbortHandler {
+			panic(thrown)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.answers[a.word]++
+	}()
+	replacer, h := caddy.NewReplacer(), b.current.Load()
+	err := h.ServeHTTP(w, caddyhttp.PrepareRequest(r, replacer, w, new(caddyhttp.Server)), caddyhttp.HandlerFunc(b.upstream))
+	a.word, a.text = strconv.Itoa(w.Code), w.Body.String()
+	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
+		reason, _ := replacer.GetString("http.serialize.reason")
+		w.Code, a.word, a.text = failed.StatusCode, cmp.Or(reason, strconv.Itoa(failed.StatusCode)), err.Error()
+	} else if w.Header().Get("Refresh") != "" {
 		a.word = "page"
 	}
-	if resp.Header.Get(leaveField)+resp.Header.Get(stayField) != "" {
-		b.shop.Errorf("the browser sees %v", resp.Header)
+	cookies := w.Result().Cookies()
+	b.jar.SetCookies(address, cookies)
+	cached := w.Header().Get("Cache-Control") == "public, max-age=60"
+	if cached && len(cookies) > 0 && h.Visit != nil || w.Header().Get(leaveField)+w.Header().Get(stayField) != "" {
+		b.Errorf("the browser sees %v", w.Header())
 	}
-	if b.shop.current.Load().Visit != nil && len(resp.Cookies()) > 0 && a.word == "200" && resp.Header.Get("Orderly-Place") == "" && resp.Header.Get("Token") != "" && resp.Header.Get("Cache-Control") != "private, no-store" {
-		b.shop.Errorf("an answer with a cookie has Cache-Control %q", resp.Header.Get("Cache-Control"))
-	}
-	b.shop.mu.Lock()
-	b.shop.outcomes[a.word]++
-	b.shop.mu.Unlock()
 	return a
 }
 
-func (b *browser) opens(ctx context.Context, path string) answer {
-	return b.does(ctx, http.MethodGet, path, "Accept", "text/html", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document")
+func (a answer) want(word string) answer {
+	a.shop.Helper()
+	if a.word != word {
+		a.shop.Errorf("answer %s %s; expected %s", a.word, a.text, word)
+	}
+	return a
 }
 
-func (b *browser) part(ctx context.Context, path string) answer {
-	return b.does(ctx, http.MethodGet, path, "Accept", "image/*", "Sec-Fetch-Mode", "no-cors")
+func (a answer) token() string { return a.Header().Get("Token") }
+
+// place is what the page shows, or what its script has learned.
+func (a answer) place() (place waitingpage.Place) {
+	text := a.text
+	if _, data, page := strings.Cut(text, `<script type="application/json">`); page {
+		text = data
+	}
+	_ = json.NewDecoder(strings.NewReader(text)).Decode(&place)
+	return place
+}
+
+func (b *browser) opens(path string) answer { return b.sends("GET", path, nil, "Accept", "text/html") }
+func (b *browser) part(path string) answer  { return b.sends("GET", path, nil, "Accept", "image/*") }
+func (b *browser) posts(path string) answer { return b.sends("POST", path, nil) }
+func (b *browser) program() answer          { return b.sends("GET", "/", nil, "Accept", "application/json") }
+func (b *browser) leaves()                  { b.posts("/?" + leaveField + "=1").want("200") }
+
+// asks is what the script of the page does.
+func (b *browser) asks() answer {
+	return b.sends("GET", "/", nil, "Accept", "text/html", "Orderly-Place", "ask")
 }
 
 // enters opens a page, and waits with the waiting page until the shop answers.
-func (b *browser) enters(ctx context.Context, path string) (a answer) {
-	for ctx.Err() == nil {
-		if a = b.opens(ctx, path); a.word != "page" {
-			return a
-		}
-		for ctx.Err() == nil {
-			ask := b.does(ctx, http.MethodGet, path, "Accept", "text/html", "Orderly-Place", "ask")
-			if ask.text == `{"turn":true}` || ask.text == `{"gone":true}` {
-				break
-			}
+func (b *browser) enters(path string) (a answer) {
+	for a = b.opens(path); a.word == "page" && b.ctx.Err() == nil; a = b.opens(path) {
+		for b.ctx.Err() == nil && b.asks().place().Number > 0 { // which takes two seconds
 		}
 	}
 	return a
 }
 
-// visitsShop is what one person does there.
-func (b *browser) visitsShop(ctx context.Context, random *rand.Rand) {
+// twice opens a page with the cookie of the first answer: a visit begins, or a place is proven.
+func (b *browser) twice(word string) *browser {
+	b.Helper()
+	b.opens("/").want(word)
+	b.opens("/").want(word)
+	return b
+}
+
+const visitIdle = 200 * time.Millisecond
+
+// shops is what one person does in a shop.
+func (b *browser) shops(random *rand.Rand) {
 	for page := range 1 + random.IntN(4) {
-		if a := b.enters(ctx, fmt.Sprintf("/page%d?work=%dms", page, random.IntN(10))); a.word != "200" {
+		if a := b.enters(fmt.Sprintf("/page%d?work=%dms", page, random.IntN(10))); a.word != "200" {
 			return
 		}
-		tokens := make(chan string, 10)
 		var parts sync.WaitGroup
-		for i := range cap(tokens) {
-			parts.Go(func() {
-				a := b.part(ctx, fmt.Sprintf("/part%d?work=%dms", i, i))
-				tokens <- a.word
-			})
+		for i := range 10 {
+			parts.Go(func() { b.part(fmt.Sprintf("/part%d?work=%dms", i, i)) })
 		}
 		parts.Wait()
-		time.Sleep(time.Duration(random.Int64N(int64(b.shop.idle / 2)))) // thinks
+		time.Sleep(time.Duration(random.Int64N(int64(visitIdle / 2)))) // thinks
 	}
 	switch random.IntN(8) {
 	case 0:
-		b.does(ctx, http.MethodPost, "/logout?"+leaveField+"=1")
+		b.posts("/logout?" + leaveField + "=1")
 	case 1: // a second tab
 		var tabs sync.WaitGroup
 		for range 2 {
-			tabs.Go(func() { b.enters(ctx, "/tab?work=5ms") })
+			tabs.Go(func() { b.enters("/tab?work=5ms") })
 		}
 		tabs.Wait()
 	case 2: // comes back too late
-		time.Sleep(2 * b.shop.idle)
-		b.does(ctx, http.MethodPost, "/late")
+		time.Sleep(2 * visitIdle)
+		b.posts("/late")
 	case 3: // shares its cookies with a program
-		address, _ := url.Parse(b.shop.server.URL)
-		thief := b.shop.newBrowser()
-		thief.client.Jar.SetCookies(address, b.client.Jar.Cookies(address))
-		thief.part(ctx, "/stolen?work=20ms")
+		thief := b.newBrowser()
+		thief.jar.SetCookies(address, b.jar.Cookies(address))
+		thief.part("/stolen?work=20ms")
 	case 4: // forgets them
-		b.client.Jar, _ = cookiejar.New(nil)
+		b.jar = b.newBrowser().jar
 	case 5:
-		b.does(ctx, http.MethodPost, "/pay?"+stayField+"="+fmt.Sprint(b.shop.idle.Seconds()))
+		b.posts("/pay?" + stayField + "=" + fmt.Sprint(visitIdle.Seconds()))
 	case 6: // hangs up
-		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
-		b.opens(short, "/?work=10ms")
+		ctx, cancel := context.WithTimeout(b.ctx, 5*time.Millisecond)
+		(&browser{b.shop, b.jar, ctx}).opens("/?work=10ms")
 		cancel()
 	}
 }
@@ -268,85 +327,59 @@ func (b *browser) visitsShop(ctx context.Context, random *rand.Rand) {
 // Never more than the places are inside, whatever browsers, operators and reloads do: visits and
 // single turns are counted, not requests.
 func TestVisits(t *testing.T) {
-	places := *visitPlaces
-	s := newShop(t, places, 200*time.Millisecond)
+	short := func(h *Handler) {
+		h.WaitingPage.Hold = new(caddy.Duration(3 * time.Second))
+		h.Visit = &Visit{Idle: caddy.Duration(visitIdle), Longest: caddy.Duration(20 * visitIdle)}
+	}
+	s := newShop(t, short, places(*visitPlaces))
 	ctx, cancel := context.WithTimeout(t.Context(), *visitsFor)
 	defer cancel()
 	var people sync.WaitGroup
 	for i := range *visitBrowsers {
 		people.Go(func() {
 			random, b := rand.New(rand.NewPCG(1, uint64(i))), s.newBrowser()
-			for ctx.Err() == nil {
-				b.visitsShop(ctx, random)
+			for b.ctx = ctx; ctx.Err() == nil; {
+				b.shops(random)
 			}
-			b.client.CloseIdleConnections()
 		})
 	}
 	people.Go(func() { // a program without cookies
-		program := &browser{shop: s, client: &http.Client{Timeout: wait.Patience}}
 		for ctx.Err() == nil {
-			program.part(ctx, "/program")
-			program.opens(ctx, "/program")
+			s.newBrowser().part("/program")
+			s.newBrowser().opens("/program")
 		}
 	})
-	people.Go(func() { s.operate(ctx, places) })
-	people.Wait()
-	wait.Until(t, "nobody is inside", func() bool { return s.evict(t.Context(), math.MaxInt) == 0 }) // a turn waits 30 s for its browser
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	most := testcaddy.MostAtOnce(s.visits)
-	if most > places {
-		t.Errorf("%d were inside; expected %d at most", most, places)
-	}
-	h := s.current.Load()
-	if inside := h.report.Inside.Load(); inside != 0 {
-		t.Errorf("%d are counted as inside", inside)
-	}
-	long := 0
-	for _, requests := range s.requests {
-		if requests > 10 {
-			long++
+	for step := 0; ctx.Err() == nil; step++ { // what operators do
+		time.Sleep(100 * time.Millisecond)
+		switch step % 4 {
+		case 0:
+			s.load(short, places(*visitPlaces*(1+step/4%3)/3))
+		case 1:
+			_ = s.current.Load().engine.Pause(ctx, "shop_", time.Now().Add(100*time.Millisecond))
+		case 2:
+			s.evict(1)
+		}
+		if inside, _ := s.current.Load().engine.Count("shop_"); inside > *visitPlaces {
+			t.Errorf("the list has %d inside; expected %d at most", inside, *visitPlaces)
 		}
 	}
-	t.Logf("%d turns, of these %d of many requests, %d at once; answers: %v", len(s.visits), long, most, s.outcomes)
-	for word := range s.outcomes {
-		if !slices.Contains([]string{"200", "page", "visit_ended", "evicted", "504", "cut", "failed", "499", "gone"}, word) {
+	people.Wait()
+	wait.Until(t, "nobody is inside", func() bool { // a turn waits 30 s for its browser
+		s.evict(math.MaxInt)
+		return len(s.tickets()) == 0
+	})
+	if most := testcaddy.MostAtOnce(s.turns); most > *visitPlaces {
+		t.Errorf("%d were inside; expected %d at most", most, *visitPlaces)
+	}
+	if inside := s.current.Load().report.Inside.Load(); inside != 0 {
+		t.Errorf("%d are counted as inside", inside)
+	}
+	if t.Logf("%d turns; answers: %v", len(s.turns), s.answers); s.answers["200"] < 2*len(s.turns) {
+		t.Error("there were no visits")
+	}
+	for word := range s.answers {
+		if !slices.Contains([]string{"200", "page", "visit_ended", "evicted", "504", "cut", "499", "gone"}, word) {
 			t.Errorf("an answer %s", word)
 		}
 	}
-	if long == 0 {
-		t.Error("there was no visit")
-	}
-}
-
-// operate reloads, pauses and evicts.
-func (s *shop) operate(ctx context.Context, places int) {
-	for step := 0; ctx.Err() == nil; step++ {
-		time.Sleep(100 * time.Millisecond)
-		h := s.current.Load()
-		switch step % 4 {
-		case 0:
-			s.load(places * (1 + step/4%3) / 3)
-		case 1:
-			_ = h.engine.Pause(ctx, s.Name(), time.Now().Add(100*time.Millisecond))
-		case 2:
-			s.evict(ctx, 1)
-		}
-	}
-}
-
-// evict takes the first tickets out, and returns how many there were.
-func (s *shop) evict(ctx context.Context, most int) (tickets int) {
-	h := s.current.Load()
-	for _, q := range h.engine.Known(func(name string) bool { return name == s.Name() }) {
-		if most := max(*visitPlaces, q.Limit); q.Inside > most {
-			s.Errorf("the list has %d inside; expected %d at most", q.Inside, most)
-		}
-		for _, t := range q.Tickets[:min(len(q.Tickets), most)] {
-			token, _ := strconv.ParseUint(t.Token, 10, 64)
-			_ = h.engine.Evict(ctx, s.Name(), token)
-		}
-		tickets = len(q.Tickets)
-	}
-	return tickets
 }

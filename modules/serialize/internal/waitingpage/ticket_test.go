@@ -449,3 +449,20 @@ func TestRevocationReachesTheClaimer(t *testing.T) {
 		q.engine.Release()
 	})
 }
+
+// Requests of one browser that come at once share one ticket.
+func TestRequestsShareTheirTicket(t *testing.T) {
+	inQueue(t, func(q *queue, inside serializer.Turn) {
+		var tickets []*Ticket
+		for range 2 {
+			mine, err := q.join(q.Context(), q.navigation(new(request)), "browser", true)
+			must(q, err)
+			mine.locked(mine.departLocked)
+			tickets = append(tickets, mine)
+		}
+		if _, waiting := q.places.Count("a"); waiting != 1 || tickets[0] != tickets[1] {
+			q.Errorf("%d wait; expected 1", waiting)
+		}
+		inside.Leave()
+	})
+}
