@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
@@ -70,9 +71,7 @@ func TestBeforeTheOpening(t *testing.T) {
 		}
 		must(s, s.current.Load().engine.Resume(s.Context(), "shop_"))
 		b.enters("/").want("200")
-		for a := program.program(); a.word == "503"; a = program.program() {
-			time.Sleep(time.Second)
-		}
+		wait.Until(s, "the program is served", func() bool { return program.program().word == "200" })
 		program.posts("/").want("200")
 		s.newBrowser().posts("/").want("200")
 	})
@@ -269,7 +268,7 @@ func TestOpeningCrowd(t *testing.T) {
 			}
 			asking.Go(func() {
 				place := b.asks().place()
-				for place.Number == 0 {
+				for place.Number == 0 && time.Since(moment) < time.Minute {
 					place = b.asks().place()
 				}
 				want(place, 1, most)
