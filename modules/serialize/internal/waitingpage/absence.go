@@ -18,7 +18,8 @@ import (
 // does not get more time because others claim theirs.
 //
 // And it is kept apart for browsers that were here when their turns came: many turns may come
-// at once, and these browsers must not be too late because others have gone.
+// at once, and these browsers must not be too late because others have gone. What they cost counts for
+// those that have gone, too. One client can use up half of what the others have, at most.
 //
 // A browser that has not sent its cookie back costs nothing: its turn does not wait at all.
 type absences struct {
@@ -53,7 +54,8 @@ const (
 // absenceEnd is until when a turn waits for its browser. It was offered at the moment came, with
 // left of the allowance. The browser is expected at another moment.
 func absenceEnd(came, expected time.Time, left time.Duration) time.Time {
-	return came.Add(min(max(left/2, leastAbsence, expected.Sub(came)), max(left, leastAbsence)))
+	network := min(expected.Sub(came), allowance)
+	return came.Add(min(max(left/2, leastAbsence, network), max(left, leastAbsence)))
 }
 
 func (t *Ticket) absences() *absences { return &t.places().absences }
@@ -82,9 +84,12 @@ func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 	return allowed, time.Duration(float64(allowed) * (1 - most))
 }
 
-// claimed is in place of a part when a client has claimed a turn, or came for one that had just been
-// given up: it waited too short for the client's network.
-const claimed = -1
+// In place of a part: a client has claimed a turn, or came for one that had just been given up. That one
+// waited too short for the client's network, but that is what the client says, so its own costs remain.
+const (
+	claimed = -1
+	late    = -2
+)
 
 // settle takes an allowance back, and notes which part of it the turn has cost.
 func (a *absences) settle(of absent, allowed time.Duration, part float64) {
@@ -95,14 +100,30 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 			delete(a.long, of.queue)
 		}
 	}
-	for _, of := range of.both() {
-		switch {
-		case part > 0:
-			a.costs[of] = absence{min(a.costs[of].used+part, 1), time.Now()}
-		case part == claimed:
-			delete(a.costs, of)
-			of.here = !of.here
-			delete(a.costs, of)
+	if part > 0 {
+		a.chargeLocked(of, part)
+	}
+	if part > 0 && of.here {
+		a.chargeLocked(absent{of.queue, of.client, false}, part)
+	}
+	for _, here := range []bool{true, false} {
+		if part < 0 {
+			delete(a.costs, absent{of.queue, "", here})
+		}
+		if part == claimed {
+			delete(a.costs, absent{of.queue, of.client, here})
 		}
 	}
+}
+
+// chargeLocked notes what a turn has cost a queue and a client in it.
+func (a *absences) chargeLocked(of absent, part float64) {
+	queue := absent{of.queue, "", of.here}
+	was := a.costs[of].used
+	used := min(was+part, 1)
+	if of != queue {
+		part = max(min(used, 0.5)-was, 0)
+		a.costs[of] = absence{used, time.Now()}
+	}
+	a.costs[queue] = absence{min(a.costs[queue].used+part, 1), time.Now()}
 }

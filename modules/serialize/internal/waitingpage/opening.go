@@ -201,8 +201,8 @@ func (t *Ticket) drawn(line *Line, c *lot) {
 		t.line.Store(line)
 	}
 	t.rule, c.Rule, c.Slots, t.listed = line.Rule, line.Rule, line.Slots, c.number
-	if now := time.Now(); t.seen.Before(now) {
-		t.seen = now
+	if now := time.Now(); t.isLateLocked(now) {
+		t.seen, t.gap = now, 0
 	}
 	t.joinLocked(context.Background(), c.Arrival)
 	t.scheduleLocked()

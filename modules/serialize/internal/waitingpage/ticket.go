@@ -154,7 +154,7 @@ func (t *Ticket) locked(do func()) {
 // arriveLocked notes that a request of the browser has come.
 func (t *Ticket) arriveLocked() {
 	if t.here++; t.here == 1 && t.countsLocked() {
-		t.gap = time.Since(t.seen)
+		t.gap = max(time.Since(t.seen), 0)
 	}
 }
 
@@ -228,7 +228,7 @@ func (t *Ticket) suitsLocked(n *Navigation) bool {
 func (t *Ticket) learnLocked(n *Navigation) error {
 	away := errors.Is(t.err, errAway)
 	if away && time.Since(t.came) < proofTime {
-		t.absences().settle(t.absent(), 0, claimed)
+		t.absences().settle(t.absent(), 0, late)
 	}
 	n.About.Waited, n.About.Since = t.about.Waited, t.about.Since
 	anew := t.visit != nil || !away && serializer.ReasonOf(t.err) == serializer.ReasonGone // as one that has hung up
@@ -293,6 +293,11 @@ func (t *Ticket) expire() {
 	}
 }
 
+// isLateLocked reports whether the browser should have been here by a moment, by what its network needs.
+func (t *Ticket) isLateLocked(at time.Time) bool {
+	return at.Sub(t.seen) >= min(t.gap+t.gap/4, leastHold)
+}
+
 // decided notes how the wait in the queue has ended.
 func (t *Ticket) decided(turn serializer.Turn, err error) {
 	t.mu.Lock()
@@ -303,8 +308,10 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 		if line := t.line.Load(); line.Visits != nil && t.proven.Load() {
 			places = line.Capacity
 		}
-		t.came = time.Now()
-		t.wasHere = t.here > 0 || t.came.Sub(t.seen) < min(t.gap+t.gap/4, leastHold) // or on its way
+		if t.came = time.Now(); t.seen.After(t.came) { // it was asked to come a moment after an opening
+			t.came = t.seen
+		}
+		t.wasHere = t.here > 0 || !t.isLateLocked(t.came) // or on its way
 		t.allowed, t.left = t.absences().offer(t.absent(), places)
 	}
 	if err = cmp.Or(t.err, err); err != nil {
