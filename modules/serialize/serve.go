@@ -413,7 +413,10 @@ func (p *passage) serveInside(w http.ResponseWriter, r *http.Request, next caddy
 	}
 	leave()
 	s.report.TimedOut(&p.about, err)
-	return p.response.Deliver(err)
+	if err = p.response.Deliver(err); err != nil && s.line.Visits != nil { // an error route may let caches keep its answer
+		waitingpage.WithholdCookies(w.Header())
+	}
+	return err
 }
 
 // leave hands the turn over and ends the passage. Only the first call has an effect. outcome

@@ -73,10 +73,17 @@ func cookieName(r *http.Request, id string) string {
 }
 
 // SetsCookie reports whether an answer has a cookie of ours.
-func SetsCookie(h http.Header) bool {
-	return slices.ContainsFunc(h["Set-Cookie"], func(line string) bool {
-		return strings.HasPrefix(strings.TrimPrefix(line, securePrefix), cookiePrefix)
-	})
+func SetsCookie(h http.Header) bool { return slices.ContainsFunc(h["Set-Cookie"], isSetCookie) }
+
+// WithholdCookies takes our cookies out of an answer.
+func WithholdCookies(h http.Header) {
+	if h["Set-Cookie"] = slices.DeleteFunc(h["Set-Cookie"], isSetCookie); len(h["Set-Cookie"]) == 0 {
+		h.Del("Set-Cookie")
+	}
+}
+
+func isSetCookie(line string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(line, securePrefix), cookiePrefix)
 }
 
 // sendCookie sends a cookie. It ends at once if its age is negative, and with the browser's

@@ -215,6 +215,8 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	case t == nil && k.id == "":
 		text = []byte(`{"gone":true}`)
 	case t != nil:
+		t.locked(t.arriveLocked)
+		defer t.locked(t.departLocked)
 		// Before an opening, the question is held until the next contact is due, unless that is long: timers of
 		// tabs that nobody looks at are late.
 		place, _ := t.registeredPlace()

@@ -179,7 +179,7 @@ func (t *Ticket) registeredPlace() (Place, bool) {
 		place.Ask = place.next.Seconds()
 	}
 	if t.proven.Load() { // else it has no more time for a proof than any other
-		t.locked(func() { t.seen = time.Now().Add(place.next) })
+		t.locked(func() { t.due = time.Now().Add(place.next) })
 	}
 	return place, true
 }

@@ -39,8 +39,9 @@ type Ticket struct {
 	rule    serializer.Rule
 	state   state
 	here    int           // how many requests of the browser are under way; none is absent then
-	seen    time.Time     // when the last one that counts was here; before an opening, when the next one is due
+	seen    time.Time     // when the last one that counts was here
 	gap     time.Duration // between the last two
+	due     time.Time     // when the next one is, if it was told so before an opening
 	timer   *time.Timer   // nil once the turn was claimed for one request, or a visit is over
 	wait    serializer.Wait
 	turn    serializer.Turn // from offered on, until the ticket leaves it
@@ -153,8 +154,11 @@ func (t *Ticket) locked(do func()) {
 
 // arriveLocked notes that a request of the browser has come.
 func (t *Ticket) arriveLocked() {
-	if t.here++; t.here == 1 && t.countsLocked() {
-		t.gap = max(time.Since(t.seen), 0)
+	if t.here++; t.here > 1 || !t.countsLocked() {
+		return
+	}
+	if t.gap = time.Since(t.seen); t.gap > allowance { // no network takes so long
+		t.gap = 0
 	}
 }
 
@@ -264,7 +268,10 @@ func (t *Ticket) hold() time.Duration { return max(t.line.Load().Page.hold, leas
 
 // deadlineLocked is when the ticket is given up, or forgotten if it is over.
 func (t *Ticket) deadlineLocked() time.Time {
-	proven := t.proven.Load()
+	proven, last := t.proven.Load(), t.seen
+	if t.due.After(last) {
+		last = t.due
+	}
 	switch {
 	case t.state == visiting:
 		return t.visit.end(t.seen)
@@ -275,9 +282,9 @@ func (t *Ticket) deadlineLocked() time.Time {
 	case !proven:
 		return t.seen.Add(min(proofTime, t.hold()))
 	case t.state == registered:
-		return t.seen.Add(max(registeredHold, t.hold()))
+		return last.Add(max(registeredHold, t.hold()))
 	}
-	return t.seen.Add(t.hold())
+	return last.Add(t.hold())
 }
 
 // expire gives the ticket up, or forgets it, unless the browser is or was here meanwhile.
@@ -308,9 +315,7 @@ func (t *Ticket) decided(turn serializer.Turn, err error) {
 		if line := t.line.Load(); line.Visits != nil && t.proven.Load() {
 			places = line.Capacity
 		}
-		if t.came = time.Now(); t.seen.After(t.came) { // it was asked to come a moment after an opening
-			t.came = t.seen
-		}
+		t.came = time.Now()
 		t.wasHere = t.here > 0 || !t.isLateLocked(t.came) // or on its way
 		t.allowed, t.left = t.absences().offer(t.absent(), places)
 	}
