@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
 	"strings"
@@ -21,13 +20,12 @@ type attempts struct {
 	repl *caddy.Replacer // with what Caddy's proxy notes
 	cut  func(cause error)
 
-	sent      atomic.Bool             // at least a part of the request may have been sent
-	open      atomic.Bool             // and no answer has come since, as far as net/http tells
-	shared    atomic.Bool             // it was sent by HTTP/2
-	dialed    atomic.Bool             // by any transport, such as that of FastCGI
-	failed    atomic.Bool             // an upstream that was not the latest may have acted, by its status
-	latest    atomic.Pointer[attempt] // or nil
-	handshake atomic.Pointer[error]   // of the latest TLS handshake
+	sent    atomic.Bool             // at least a part of the request may have been sent
+	open    atomic.Bool             // and no answer has come since, as far as net/http tells
+	shared  atomic.Bool             // it was sent by HTTP/2
+	dialed  atomic.Bool             // by any transport, such as that of FastCGI
+	earlier atomic.Bool             // it may have been sent to an upstream that was not the latest
+	latest  atomic.Pointer[attempt] // or nil
 }
 
 // attempt is what Caddy's proxy had noted when net/http asked for a connection. Over FastCGI, which does
@@ -53,11 +51,7 @@ func (a *attempts) noted(what string) any {
 
 // begin begins an attempt.
 func (a *attempts) begin(address any) {
-	status, _ := a.repl.Get(statusPlaceholder)
-	if code, _ := status.(int); code >= http.StatusInternalServerError {
-		_, later := a.repl.Get("http.reverse_proxy.header.Retry-After")
-		a.failed.Store(a.failed.Load() || code != http.StatusServiceUnavailable || !later)
-	}
+	a.earlier.Store(a.sent.Load())
 	a.latest.Store(&attempt{address, a.noted("latency")})
 	a.open.Store(false)
 	a.shared.Store(false)
@@ -86,12 +80,15 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 				a.dialed.Store(true)
 			}
 		},
-		ConnectStart: func(_, _ string) {
-			if a.isUntraced() && a.isOpen() { // a proxy tries again over FastCGI
+		ConnectStart: func(network, addr string) {
+			if a.isUpstream(network, addr) && a.isUntraced() && a.isOpen() { // a proxy tries again over FastCGI
 				a.cut(errSentOnce)
 			}
 		},
-		ConnectDone: func(_, _ string, err error) {
+		ConnectDone: func(network, addr string, err error) {
+			if !a.isUpstream(network, addr) {
+				return
+			}
 			a.dialed.Store(true)
 			if err == nil && a.isUntraced() {
 				a.begin(nil)
@@ -104,7 +101,6 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 				_ = info.Conn.Close()
 			}
 		},
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { a.handshake.Store(&err) },
 		WroteHeaderField: func(name string, _ []string) { // once all fields are written, an answer may be there already
 			a.sent.Store(true)
 			a.open.Store(true)
@@ -140,10 +136,17 @@ func (a *attempts) reached() (sent, open bool) {
 	return silent || a.sent.Load(), silent && !a.isAnswered() || a.isOpen()
 }
 
-// isHandshake reports whether an error is that of a TLS handshake: nothing was sent then.
-func (a *attempts) isHandshake(err error) bool {
-	latest := a.handshake.Load()
-	return latest != nil && errors.Is(err, *latest)
+// wroteNothing reports whether net/http has looked for a connection to the upstream that Caddy's proxy has
+// chosen last, and has written to none, such as after a TLS handshake that failed.
+func (a *attempts) wroteNothing() bool {
+	return a.noted("address") != nil && a.latest.Load() != nil && !a.isUntraced() && !a.sent.Load()
+}
+
+// isUpstream reports whether a connection is to the upstream that Caddy's proxy has chosen last. It may ask
+// DNS servers for upstreams.
+func (a *attempts) isUpstream(network, addr string) bool {
+	_, port, _ := net.SplitHostPort(addr) // of a Unix socket, there is none
+	return a.noted("address") == nil || !strings.HasPrefix(network, "udp") && port == a.noted("port")
 }
 
 // isShared reports whether other requests use a connection, too, since it speaks HTTP/2.

@@ -28,6 +28,26 @@ func TestRepeatedAttempt(t *testing.T) {
 	}
 }
 
+// Bug: a DNS query was taken for the connection to PHP, so that was not tried at another address.
+func TestAttemptAfterADNSQuery(t *testing.T) {
+	cuts, a, repl := 0, new(attempts), caddy.NewEmptyReplacer()
+	a.init(repl, func(error) { cuts++ })
+	repl.Set("http.reverse_proxy.upstream.address", "10.0.0.1:9000")
+	repl.Set("http.reverse_proxy.upstream.port", "9000")
+	trace := a.trace()
+	for _, c := range []struct {
+		network, addr string
+		err           error
+		cuts          int
+	}{{"tcp", "10.0.0.1:9000", net.ErrClosed, 0}, {"udp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.2:9000", nil, 0}, {"tcp", "10.0.0.3:9000", nil, 1}} {
+		trace.ConnectStart(c.network, c.addr)
+		if cuts != c.cuts {
+			t.Errorf("%s: cut %d times", c.addr, cuts)
+		}
+		trace.ConnectDone(c.network, c.addr, c.err)
+	}
+}
+
 type countingConn struct {
 	net.Conn
 	closes int

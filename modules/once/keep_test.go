@@ -9,7 +9,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
+	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,6 +26,7 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/throttle"
+	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/internal/engines"
 )
 
@@ -139,7 +142,9 @@ func TestErrorRouteBehind(t *testing.T) {
 		open(t, h, engines.Memory{})
 		next := func(w http.ResponseWriter, r *http.Request) error {
 			effects++
-			r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer).Set("http.reverse_proxy.upstream.address", php)
+			repl, port := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer), php[strings.LastIndex(php, ":")+1:]
+			repl.Set("http.reverse_proxy.upstream.address", php)
+			repl.Set("http.reverse_proxy.upstream.port", port)
 			if _, err := dial.DialContext(r.Context(), "tcp", php); err != nil {
 				t.Error(err)
 			}
@@ -199,6 +204,57 @@ func TestLateStorage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Bug: the record of an answer came so late that it took the place of the next request's, and the key ran
+// three times.
+func TestLateRecordOfAnAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, effects := &Handler{Keep: new(caddy.Duration(5 * time.Second))}, 0
+		open(t, h, engines.Memory{})
+		c := &torn{Storage: h.records.storage, store: time.Minute}
+		c.mended.Store(true)
+		h.records.storage = c
+		next := func(http.ResponseWriter, *http.Request) error { effects++; c.mended.Store(false); return nil }
+		for _, want := range []int{200, 409} {
+			if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != want || err != nil || effects != 1 {
+				t.Errorf("%d, want %d, %v; %d effects", w.Code, want, err, effects)
+			}
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
+// Bug: a request that was evicted before it ran left a record, and repetitions were refused.
+func TestEvictedBeforeItRan(t *testing.T) {
+	h := new(Handler)
+	open(t, h, engines.Memory{})
+	evicting := &evicting{Storage: h.records.storage, h: h}
+	h.records.storage = evicting
+	next := func(http.ResponseWriter, *http.Request) error { return nil }
+	for _, want := range []int{503, 200} {
+		if w, err := send(t.Context(), h, "k", http.NoBody, next); w.Code != want || err != nil {
+			t.Errorf("%d, want %d, %v", w.Code, want, err)
+		}
+		wait.Until(t, "the turn is over", func() bool { return len(h.engine.Known(func(string) bool { return true })) == 0 })
+	}
+}
+
+// evicting is storage that evicts the first that stores.
+type evicting struct {
+	certmagic.Storage
+	h    *Handler
+	once sync.Once
+}
+
+func (s *evicting) Store(ctx context.Context, key string, value []byte) error {
+	s.once.Do(func() {
+		for _, q := range s.h.engine.Known(func(string) bool { return true }) {
+			token, _ := strconv.ParseUint(q.Tickets[0].Token, 10, 64)
+			_ = s.h.engine.Evict(ctx, q.Prefix, token)
+		}
+	})
+	return s.Storage.Store(ctx, key, value)
 }
 
 // Lines that differ in where repetitions line up have the same records, and no key acts twice. Bug: after

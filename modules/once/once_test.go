@@ -163,7 +163,7 @@ const (
 // upstream after another one's 500. Bug: a name that was not found kept PHP's key. Bug: over FastCGI, also
 // after an answer by HTTP, in an error route, when the request came again after its answer, and when only a
 // part of a head had come, the upstream acted twice.
-// Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent.
+// Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent. Bug: so did the status of an upstream after another one's 201.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
 // refusal with a reason, or an answer of its own, since the key is free.
@@ -209,6 +209,7 @@ func TestOutcomes(t *testing.T) {
 		"another proxy, broken, 408":   {lines: line + "route {\nother_proxy " + s.addr + " 408\n}", query: "do=break", status: 408, then: "unknown", effects: 1},
 		"another proxy, broken, 500":   {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 500\n}", query: "do=break", status: 500, then: "unknown", effects: 1},
 		"no TLS":                       {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
+		"no TLS, by a name":            {lines: line + "reverse_proxy https://" + s.addr + " {\ntransport http {\ntls_server_name {http.request.host}\n}\n}", status: 502, then: runs},
 		"an error":                     {lines: line + "error 500", status: 500, then: "unknown"},
 		"an error of a route":          {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
 		"an error that forbids":        {lines: line + "error 403", status: 403, then: runs},
@@ -245,6 +246,8 @@ func TestOutcomes(t *testing.T) {
 			query: "do=wait", status: 504, then: "unknown", effects: 2},
 		"500, then 429 of another upstream": {lines: line + "reverse_proxy " + s.addr + " {\n@failed status 500\nhandle_response @failed {\nreverse_proxy " + s.addr + "\n}\n}",
 			query: "status=500&then=429", kept: true, status: 429, then: repeated, effects: 2},
+		"201, then 403 of another upstream": {lines: line + "reverse_proxy " + s.addr + " {\n@done status 201\nhandle_response @done {\nreverse_proxy " + s.addr + "\n}\n}",
+			query: "status=201&then=403", kept: true, status: 403, then: repeated, effects: 2},
 		"another proxy, then an error":                {lines: line + "route {\nintercept {\nhandle_response {\nerror 403\n}\n}\nother_proxy " + s.addr + " 502\n}", status: 403, then: "unknown", effects: 1},
 		"a freeing status in place of 500":            {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nheader Retry-After 1\nrespond 503\n}\n}", query: "status=500", status: 503, then: repeated, effects: 1},
 		"a kept connection, broken in an error route": {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + "route {\n" + proxy + "}\n}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},

@@ -204,29 +204,42 @@ func (p *passage) leave() {
 }
 
 // begin stores that the first request has begun. If that fails, the record may be there nevertheless, or
-// come later, and is removed. The turn is kept until then, or the removal could hit the record of the
-// next request.
+// come later, and is removed.
 func (p *passage) begin() error {
 	p.asked.Outcome, p.asked.Since = unknown, time.Now()
+	turn := p.turn
 	ended, err := p.handler.records.store(&p.key, &p.asked)
-	if cause := context.Cause(p.turn.Context()); cause != nil {
-		return fmt.Errorf("the turn was taken back: %w", cause)
+	if cause := context.Cause(turn.Context()); cause != nil {
+		err = fmt.Errorf("the turn was taken back: %w", cause)
 	}
 	if err != nil {
-		turn, engine := p.turn, p.engine
-		p.turn, p.engine = nil, nil
-		p.context.End()
-		go func() {
-			<-ended
-			if turn.Context().Err() == nil { // or it may be the record of another process
+		p.leaveAfter(func() {
+			if <-ended; !isLost(turn) {
 				removed, _ := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since}) // if this fails, too, repetitions are refused
 				<-removed
 			}
-			turn.Leave()
-			engine.Release()
-		}()
+		})
 	}
 	return err
+}
+
+// leaveAfter hands the turn over when the storage has ended what it was asked for, which could hit the record
+// of the next request.
+func (p *passage) leaveAfter(ended func()) {
+	turn, engine := p.turn, p.engine
+	p.turn, p.engine = nil, nil
+	p.sent.open.Store(false) // an error route may send another request
+	p.context.End()
+	go func() {
+		ended()
+		turn.Leave()
+		engine.Release()
+	}()
+}
+
+// isLost reports whether another process may have the turn, and so the record, by now.
+func isLost(turn serializer.Turn) bool {
+	return serializer.ReasonOf(context.Cause(turn.Context())) == serializer.ReasonLost
 }
 
 // run lets the first request through to the next handlers, stores what became of it, hands the turn
@@ -260,8 +273,7 @@ func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error)
 	return err
 }
 
-// settle stores what became of the request, unless another process may have the turn, and so the
-// record, by now.
+// settle stores what became of the request.
 func (p *passage) settle(err error) {
 	counted, passes := first, false
 	switch p.asked.Outcome {
@@ -276,9 +288,10 @@ func (p *passage) settle(err error) {
 	if counted != freed { // or the record of the beginning is not found
 		p.asked.Since = time.Now()
 	}
-	if serializer.ReasonOf(context.Cause(p.turn.Context())) != serializer.ReasonLost {
-		if _, err := p.handler.records.store(&p.key, &p.asked); err != nil { // it says that the request has begun, which means that nobody knows more
+	if !isLost(p.turn) {
+		if ended, err := p.handler.records.store(&p.key, &p.asked); err != nil { // it says that the request has begun, which means that nobody knows more
 			p.logSome("record "+p.key.hash, zap.ErrorLevel, "the outcome of a request could not be stored: repetitions are refused with 409", zap.Error(err))
+			p.leaveAfter(func() { <-ended })
 		}
 	}
 	p.count(counted)

@@ -39,8 +39,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 	upstream, answered := p.repl.Get(statusPlaceholder)
 	// An upstream may have acted before another one, or a handler, gave the status. Nothing notes the status of
 	// a proxy that is not Caddy's.
-	doubt := answered && upstream != status || sent && !answered && (err != nil || !p.handler.FreeErrors) ||
-		p.sent.failed.Load() && !p.handler.FreeErrors
+	doubt := answered && upstream != status || sent && !answered && (err != nil || !p.handler.FreeErrors) || p.sent.earlier.Load()
 	switch {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
 		return unknown
@@ -64,6 +63,6 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 // upstream was there. Another proxy may have sent it before, or an earlier attempt.
 func (p *passage) wentNoFurther(err error, status int) bool {
 	_, dialed := errors.AsType[reverseproxy.DialError](err)
-	return dialed || p.sent.isHandshake(err) || errors.Is(p.context.Failure(), turncontext.ErrRefused) ||
+	return dialed || p.sent.wroteNothing() && status >= http.StatusBadGateway || errors.Is(p.context.Failure(), turncontext.ErrRefused) ||
 		status == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available")
 }
