@@ -205,6 +205,24 @@ func TestRegisteredBrowserStaysAway(t *testing.T) {
 	})
 }
 
+// Bug: at an opening, every second browser with a round trip of three seconds came too late for its turn.
+func TestSlowNetworksAtAnOpening(t *testing.T) {
+	const roundTrip = 3*time.Second - 10*time.Millisecond
+	for left := 25 * time.Second; left < 30*time.Second; left += 100 * time.Millisecond { // at all points of a cycle
+		inShop(t, func(s *shop) {
+			s.load(opensAt(time.Now().Add(left)))
+			b, other := s.newBrowser().twice("page"), s.newBrowser()
+			time.AfterFunc(left+time.Second/2, func() { other.enters("/") })
+			for turn := false; !turn; turn = strings.Contains(b.asks().text, `"turn":true`) {
+				time.Sleep(roundTrip)
+			}
+			time.Sleep(roundTrip)
+			b.opens("/").want("200")
+			b.leaves()
+		})
+	}
+}
+
 // queue_length counts those who are registered. They have their places when it is reached.
 func TestRegisteredBrowsersAreCounted(t *testing.T) {
 	inShop(t, func(s *shop) {

@@ -168,6 +168,9 @@ func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 	}
 	h.Set("Token", token)
 	h.Set("Cache-Control", "public, max-age=60")
+	if r.FormValue("fails") != "" {
+		return caddyhttp.Error(http.StatusNotFound, errors.New("there is no such page"))
+	}
 	_, err := io.WriteString(w, "the shop")
 	return err
 }

@@ -246,6 +246,9 @@ func TestCookiesOfVisits(t *testing.T) {
 		}
 		cookieOf := func(b *browser) *http.Cookie { return b.jar.Cookies(address)[0] }
 		b, tab := s.newBrowser(), s.newBrowser()
+		if b.opens("/?fails=1").want("404"); len(b.jar.Cookies(address)) > 0 {
+			t.Error("caches may keep the cookie, by what an error route says")
+		}
 		b.opens("/").want("200")
 		early := cookieOf(b).Value
 		visit := b.opens("/").want("200").token()

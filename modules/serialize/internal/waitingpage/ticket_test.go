@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http/httptest"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -365,26 +363,6 @@ func TestSlowNetworksKeepTheirPlaces(t *testing.T) {
 					}
 				})
 			}
-		})
-	}
-}
-
-// Bug: at an opening, every second browser with a round trip of three seconds came too late for its turn.
-func TestSlowNetworksAtAnOpening(t *testing.T) {
-	const way = 1500 * time.Millisecond
-	for left := 25 * time.Second; left < 30*time.Second; left += 100 * time.Millisecond { // at all points of a cycle
-		inQueue(t, func(q *queue, inside serializer.Turn) {
-			inside.Leave()
-			line, _ := q.opensIn(left)
-			mine := q.registers(q.Opening("a", line), "", true)
-			for turn := false; !turn; {
-				time.Sleep(2 * way)
-				w := httptest.NewRecorder()
-				_ = answerPlace(w, httptest.NewRequest("GET", "/", nil), known{ticket: mine}) // it is ErrAnswered
-				turn = strings.Contains(w.Body.String(), `"turn":true`)
-			}
-			time.Sleep(2*way - 10*time.Millisecond)
-			q.served(mine)
 		})
 	}
 }
