@@ -223,8 +223,8 @@ func (p *passage) begin() error {
 	return err
 }
 
-// leaveAfter hands the turn over when the storage has ended what it was asked for, which could hit the record
-// of the next request.
+// leaveAfter hands the turn over later, when the storage has ended what it was asked for. Until then, that
+// could hit the record of the next request.
 func (p *passage) leaveAfter(ended func()) {
 	turn, engine := p.turn, p.engine
 	p.turn, p.engine = nil, nil
@@ -261,7 +261,7 @@ var errPanic = errors.New("a handler panicked")
 func (p *passage) runInside(r *http.Request, next caddyhttp.Handler) (err error) {
 	defer p.leave()
 	err = errPanic
-	defer func() { p.settle(err) }()
+	defer func() { p.settle(err) }() // before the turn is handed over
 	err = p.response.Serve(next, r)
 	answer := p.response.Answer()
 	if p.asked.Outcome = p.judge(answer, err); p.asked.Outcome == repeated {

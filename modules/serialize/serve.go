@@ -27,7 +27,7 @@ import (
 
 // This file has one request from its arrival at a queue to its departure: it passes or
 // arrives, its body is read, it waits, the next handlers run while it is inside, it leaves,
-// and its response is delivered.
+// and its response is delivered. A request of a visit does the same by the turn of its browser.
 
 // passage is the way of one request through one queue. A request that comes to several
 // queues, or to one queue again after it has left, has a passage for each.
@@ -41,7 +41,7 @@ type passage struct {
 	failure error // why it was refused, or nil
 	body    *requestbody.Body
 
-	engine   *engines.Ref // with a reference while the passage waits or is inside
+	engine   *engines.Ref // kept open by the passage while it waits or is inside
 	turn     serializer.Turn
 	visit    *waitingpage.Part     // of the request in the visit of its browser, or nil
 	context  turncontext.Context   // waiting, inside, or over
@@ -50,7 +50,7 @@ type passage struct {
 	standing waitingpage.Standing  // for its comments
 
 	heldUntil time.Time                  // when the turn ends at the earliest; zero without hold_at_least
-	held      atomic.Pointer[time.Timer] // ends the turn then; nil unless the request has left
+	held      atomic.Pointer[time.Timer] // ends a held turn whose request has left; else nil
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -154,7 +154,7 @@ func (s *Handler) newPassage(r *http.Request, vars map[string]any, all *passages
 }
 
 // before returns the request's earlier passage to the same queue if that decides about this
-// one: it is inside, or it was refused.
+// one: it was refused, or it has the turn. One that is held without the request is taken up again.
 func (p *passage) before() *passage {
 	space := p.handler.engine.Space
 	for e := p.earlier; e != nil; e = e.earlier {
@@ -441,7 +441,8 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 // revokedPatience is how long a revoked request may stay inside before the log says so.
 const revokedPatience = 10 * time.Second
 
-// revoke takes the turn back. It ends when the handlers have returned.
+// revoke takes the turn back. The turn ends when the handlers have returned, or at once if it is held and its
+// request has left.
 func (p *passage) revoke(cause error) {
 	report := p.handler.report
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {

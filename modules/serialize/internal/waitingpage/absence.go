@@ -18,8 +18,8 @@ import (
 // does not get more time because others claim theirs.
 //
 // And it is kept apart for browsers that were here when their turns came: many turns may come
-// at once, and these browsers must not be too late because others have gone. What they cost counts for
-// those that have gone, too. One client can use up half of what the others have, at most.
+// at once, and these browsers must not be too late because others have gone. So those that have gone can use
+// up half of what these have, and these all of what those have. One client can use up half of what others have.
 //
 // A browser that has not sent its cookie back costs nothing: its turn does not wait at all.
 type absences struct {
@@ -74,7 +74,11 @@ func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 	}
 	most := 0.0
 	for _, of := range of.both() {
-		most = max(most, a.costs[of].used)
+		used := a.costs[absent{of.queue, of.client, false}].used
+		if of.here {
+			used = min(used, a.costs[of].used+0.5)
+		}
+		most = max(most, used)
 	}
 	allowed = allowance
 	if places > 1 && a.long[of.queue] < (places+9)/10 {

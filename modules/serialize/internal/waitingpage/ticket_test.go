@@ -240,6 +240,22 @@ func TestAbsencesEndApart(t *testing.T) {
 	})
 }
 
+// What browsers that have gone have cost counts for half of what those that are here may cost, at most. Bug:
+// ten places of which one had gone, and nine were given up when their turns came, cost nine seconds.
+func TestAbsencesCountTogether(t *testing.T) {
+	a := absences{costs: make(map[absent]absence)}
+	for i, step := range []struct {
+		here bool
+		part float64
+		left time.Duration
+	}{{false, 0.5, 3 * time.Second}, {false, 0.25, 3 * time.Second}, {true, 0.25, 1500 * time.Millisecond}, {true, 0.25, 0}} {
+		a.settle(absent{queue: "q", here: step.here}, allowance, step.part)
+		if _, left := a.offer(absent{queue: "q", here: true}, 0); left != step.left {
+			t.Errorf("after step %d, %v are left; expected %v", i, left, step.left)
+		}
+	}
+}
+
 // Bug: one client that kept its cookies and never claimed a turn idled a queue: each turn that
 // another browser claimed, and each for which it came too late, gave it three seconds again.
 func TestClientThatNeverClaims(t *testing.T) {
@@ -290,18 +306,23 @@ func TestLateBrowserIsNotAbsent(t *testing.T) {
 // places, of which a tenth had been left, every ninth browser with a round trip of 300 ms lost its place.
 // Seven open pages of one client that never came for their turns did the same.
 func TestOpenPageBesideAbsentBrowsers(t *testing.T) {
-	for _, script := range []bool{true, false} {
+	for _, c := range []struct{ bots, script bool }{{false, true}, {false, false}, {true, true}} {
 		inQueue(t, func(q *queue, inside serializer.Turn) {
-			for range 10 {
-				q.proven()
-				bot := q.givenTo("198.51.100.7")
-				bot.proven.Store(true)
-				go bot.await(q.Context(), 2*allowance)
+			for i := range 10 {
+				client := fmt.Sprint(i)
+				if c.bots {
+					client = "198.51.100.7"
+				}
+				other := q.givenTo(client)
+				other.proven.Store(true)
+				if c.bots {
+					go other.await(q.Context(), 2*allowance)
+				}
 			}
 			q.idleAfter(inside)
 			inside = q.enter()
 			var mine *Ticket
-			if script {
+			if c.script {
 				mine = q.asking()
 			} else {
 				mine = q.proven()
