@@ -22,8 +22,8 @@ import (
 //
 // There are as many slots as callers may be inside, and a turn leaves its slot before the queue. So
 // a slot is free, and somebody looks again only after a hand-over: two may try the same slot, while
-// a third caller takes the other. Leases may end a slot later than the turn. Only after a reload, or
-// with a [Rule] that admits more than there are slots, callers wait for each other's work. Then they
+// a third caller takes the other. Leases may end a slot later than the turn. Only after a reload, while a slot
+// rests, or with a [Rule] that admits more than there are slots, callers wait for each other's work. They
 // take slots in their order, those of all processes.
 //
 // Lists do not show the slots' queues, and no pause reaches them.
@@ -150,14 +150,13 @@ func (e *Engine) longestFree(t *Ticket, names []string) int {
 	for _, name := range names {
 		oldest = min(oldest, e.slotUseLocked(slotQueue(t.Queue, name)).given)
 	}
-	usable, free, found, longest := 0, 0, -1, new(slotUse)
+	free, found, longest := 0, -1, new(slotUse)
 	for i, name := range names {
 		slot := slotQueue(t.Queue, name)
 		use := e.slotUseLocked(slot)
 		if use.failed > 0 && use.given > oldest && now-use.failed < longestRest {
 			continue
 		}
-		usable++
 		if q := e.queues[slot]; q != nil && q.length > 0 {
 			continue
 		}
@@ -166,18 +165,28 @@ func (e *Engine) longestFree(t *Ticket, names []string) int {
 			found, longest = i, use
 		}
 	}
-	if free == 0 || e.queues[t.Queue].inside > usable && e.seekersBeforeLocked(t) >= free {
+	if free == 0 || e.seekersBeforeLocked(t) >= free {
 		return -1
 	}
 	longest.used = now
 	return found
 }
 
-// seekersBeforeLocked counts the tickets inside before one that have no slot yet.
+// seekersBeforeLocked counts the tickets inside before one that have no slot yet, those of all processes:
+// for one, a slot may rest that is free for another.
 func (e *Engine) seekersBeforeLocked(t *Ticket) (seekers int) {
-	slots := e.slotsLocked()
+	var slots map[string]string
 	for o := t.prev; o != nil; o = o.prev {
-		if _, has := slots[slotKey(o)]; !has {
+		has := o.waiter != nil && !o.wantsSlotLocked()
+		if o.waiter == nil {
+			if slots == nil {
+				slots = e.slotsLocked()
+			}
+			_, known := slots[slotKey(o)]
+			_, hashed := slots[tokenAddress(o.Number)]
+			has = known || hashed
+		}
+		if !has {
 			seekers++
 		}
 	}
@@ -208,20 +217,24 @@ func (e *Engine) slotUseLocked(slot string) *slotUse {
 	return use
 }
 
-// slotsLocked are the slots that tickets of all processes have, except those with long names. The
-// keys are those of slotKey.
+// slotsLocked are the slots that tickets of all processes have. The keys are those of slotKey. Of slots with long
+// names, only the token of the holder is known.
 func (e *Engine) slotsLocked() map[string]string {
 	slots := make(map[string]string)
 	for _, q := range e.queues {
 		rest, isSlot := strings.CutPrefix(q.name, slotMark)
 		end := strings.LastIndex(rest, slotMark)
-		if !isSlot || end < 0 { // another queue, or a hash
+		if !isSlot {
 			continue
 		}
-		slot, _ := url.PathUnescape(strings.TrimSuffix(rest[end+len(slotMark):], "_"))
+		queue, slot := "", ""
+		if end >= 0 { // else it is a hash
+			queue = rest[:end]
+			slot, _ = url.PathUnescape(strings.TrimSuffix(rest[end+len(slotMark):], "_"))
+		}
 		for t := range q.all() {
 			if t.admitted {
-				slots[rest[:end]+t.Client] = slot
+				slots[queue+t.Client] = slot
 			}
 		}
 	}
