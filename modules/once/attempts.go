@@ -81,12 +81,12 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			}
 		},
 		ConnectStart: func(network, addr string) {
-			if a.isUpstream(network, addr) && a.isUntraced() && a.isOpen() { // a proxy tries again over FastCGI
+			if !a.isDNS(network, addr) && a.isUntraced() && a.isOpen() { // a proxy tries again over FastCGI
 				a.cut(errSentOnce)
 			}
 		},
 		ConnectDone: func(network, addr string, err error) {
-			if !a.isUpstream(network, addr) {
+			if a.isDNS(network, addr) {
 				return
 			}
 			a.dialed.Store(true)
@@ -142,11 +142,11 @@ func (a *attempts) wroteNothing() bool {
 	return a.noted("address") != nil && a.latest.Load() != nil && !a.isUntraced() && !a.sent.Load()
 }
 
-// isUpstream reports whether a connection is to the upstream that Caddy's proxy has chosen last. It may ask
-// DNS servers for upstreams.
-func (a *attempts) isUpstream(network, addr string) bool {
+// isDNS reports whether a connection is one to a DNS server, which proxies ask for upstreams. One by TCP, at an
+// unusual port, is taken for an upstream: its request is in doubt, but never sent twice.
+func (a *attempts) isDNS(network, addr string) bool {
 	_, port, _ := net.SplitHostPort(addr) // of a Unix socket, there is none
-	return a.noted("address") == nil || !strings.HasPrefix(network, "udp") && port == a.noted("port")
+	return strings.HasPrefix(network, "udp") || port == "53" && port != a.noted("port")
 }
 
 // isShared reports whether other requests use a connection, too, since it speaks HTTP/2.

@@ -39,12 +39,33 @@ func TestAttemptAfterADNSQuery(t *testing.T) {
 		network, addr string
 		err           error
 		cuts          int
-	}{{"tcp", "10.0.0.1:9000", net.ErrClosed, 0}, {"udp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.2:9000", nil, 0}, {"tcp", "10.0.0.3:9000", nil, 1}} {
+	}{{"tcp", "10.0.0.1:9000", net.ErrClosed, 0}, {"udp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.2:9000", nil, 0}, {"tcp", "10.0.0.3:9000", nil, 1}} {
 		trace.ConnectStart(c.network, c.addr)
 		if cuts != c.cuts {
 			t.Errorf("%s: cut %d times", c.addr, cuts)
 		}
 		trace.ConnectDone(c.network, c.addr, c.err)
+	}
+}
+
+// Bug: a Unix socket has no port, so no connection to PHP by one was seen: a request was sent to two.
+func TestAttemptsByUnixSocket(t *testing.T) {
+	cuts, a, repl := 0, new(attempts), caddy.NewEmptyReplacer()
+	a.init(repl, func(error) { cuts++ })
+	repl.Set("http.reverse_proxy.upstream.address", "unix//run/php.sock")
+	repl.Set("http.reverse_proxy.upstream.port", "0")
+	trace := a.trace()
+	trace.ConnectStart("unix", "/run/php.sock")
+	trace.ConnectDone("unix", "/run/php.sock", net.ErrClosed)
+	if sent, _ := a.reached(); sent {
+		t.Error("sent by no connection")
+	}
+	for want := range 2 {
+		trace.ConnectStart("unix", "/run/php.sock")
+		if cuts != want {
+			t.Errorf("connection %d: cut %d times", want+1, cuts)
+		}
+		trace.ConnectDone("unix", "/run/php.sock", nil)
 	}
 }
 

@@ -64,5 +64,6 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 func (p *passage) wentNoFurther(err error, status int) bool {
 	_, dialed := errors.AsType[reverseproxy.DialError](err)
 	return dialed || p.sent.wroteNothing() && status >= http.StatusBadGateway || errors.Is(p.context.Failure(), turncontext.ErrRefused) ||
-		status == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available")
+		status == http.StatusServiceUnavailable && strings.Contains(err.Error(), "no upstreams available") ||
+		status == http.StatusBadGateway && strings.Contains(err.Error(), "making dial info")
 }
