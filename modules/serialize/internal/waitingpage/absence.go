@@ -39,8 +39,10 @@ type absent struct {
 func (of absent) both() []absent { return slices.Compact([]absent{{of.queue, "", of.here}, of}) }
 
 type absence struct {
-	used   float64 // of the allowance, from 0 to 1
-	latest time.Time
+	used     float64 // of the allowance, from 0 to 1
+	latest   time.Time
+	claimed  time.Time // when a turn was claimed last, or zero
+	forgiven bool      // since then
 }
 
 const (
@@ -88,8 +90,9 @@ func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 	return allowed, time.Duration(float64(allowed) * (1 - most))
 }
 
-// In place of a part: a client has claimed a turn, or came for one that had just been given up. That one
-// waited too short for the client's network, but that is what the client says, so its own costs remain.
+// In place of a part: a client has claimed a turn, or came for one that had just been given up. That one may have
+// waited too short for the client's network, so what was used is forgiven. But that is only what the client says:
+// without a claim in the last minute, it is forgiven once.
 const (
 	claimed = -1
 	late    = -2
@@ -111,11 +114,15 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 		a.chargeLocked(absent{of.queue, of.client, false}, part)
 	}
 	for _, here := range []bool{true, false} {
-		if part < 0 {
-			delete(a.costs, absent{of.queue, "", here})
-		}
-		if part == claimed {
-			delete(a.costs, absent{of.queue, of.client, here})
+		of.here = here
+		for _, of := range of.both() {
+			cost, now := a.costs[of], time.Now()
+			switch {
+			case part == claimed:
+				a.costs[of] = absence{latest: now, claimed: now}
+			case part == late && (!cost.forgiven || now.Sub(cost.claimed) < absencesKept):
+				a.costs[of] = absence{latest: now, claimed: cost.claimed, forgiven: true}
+			}
 		}
 	}
 }
@@ -123,11 +130,16 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 // chargeLocked notes what a turn has cost a queue and a client in it.
 func (a *absences) chargeLocked(of absent, part float64) {
 	queue := absent{of.queue, "", of.here}
-	was := a.costs[of].used
-	used := min(was+part, 1)
 	if of != queue {
-		part = max(min(used, 0.5)-was, 0)
-		a.costs[of] = absence{used, time.Now()}
+		before := a.costs[of].used
+		part = max(min(a.addLocked(of, part), 0.5)-before, 0)
 	}
-	a.costs[queue] = absence{min(a.costs[queue].used+part, 1), time.Now()}
+	a.addLocked(queue, part)
+}
+
+func (a *absences) addLocked(of absent, part float64) (used float64) {
+	cost := a.costs[of]
+	cost.used, cost.latest = min(cost.used+part, 1), time.Now()
+	a.costs[of] = cost
+	return cost.used
 }
