@@ -206,7 +206,7 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		name := fmt.Sprint("upload", i)
 		quick.expect(name, []edgeStep{{Do: "fail", Unread: true}})
 		r := do(newClient(t, "1.1"), "POST", c.url+"/?name="+name, body, "X-Request", name)
-		// As without a queue, what the first one has read is gone.
+		// As without a queue, what the first one has read is gone. The upstream may learn of that after the turn.
 		if r.Err != nil || r.StatusCode != http.StatusBadGateway && (r.StatusCode != http.StatusOK || c.Hit(name).Body != body) {
 			t.Errorf("answered %v", r)
 		}
@@ -215,7 +215,6 @@ func TestSecondProxyDuringUpload(t *testing.T) {
 		t.Errorf("the first upstream had %d requests", hits)
 	}
 	c.awaitTickets(0)
-	c.wantAlone()
 	do(newClient(t, "1.1"), "POST", c.url+"/?name=after", body).Want(t, http.StatusOK)
 }
 

@@ -203,7 +203,7 @@ type answer struct {
 	word, text string
 }
 
-// sends sends a request with the browser's cookies, and keeps those of the answer. header is names and values in turn.
+// sends is one request with the browser's cookies, and keeps those of the answer. header is names and values in turn.
 func (b *browser) sends(method, path string, body io.Reader, header ...string) (a answer) {
 	r, w := httptest.NewRequestWithContext(b.ctx, method, "http://example.com"+path, body), httptest.NewRecorder()
 	testcaddy.SetHeader(r, header)
