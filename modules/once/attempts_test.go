@@ -28,44 +28,38 @@ func TestRepeatedAttempt(t *testing.T) {
 	}
 }
 
-// Bug: a DNS query was taken for the connection to PHP, so that was not tried at another address.
-func TestAttemptAfterADNSQuery(t *testing.T) {
-	cuts, a, repl := 0, new(attempts), caddy.NewEmptyReplacer()
-	a.init(repl, func(error) { cuts++ })
-	repl.Set("http.reverse_proxy.upstream.address", "10.0.0.1:9000")
-	repl.Set("http.reverse_proxy.upstream.port", "9000")
-	trace := a.trace()
-	for _, c := range []struct {
+// Bug: a DNS query was taken for the connection to PHP, so that was not tried at another address. Bug: a
+// Unix socket has no port, so no connection to PHP by one was seen: a request was sent to two.
+func TestAttemptsByFastCGI(t *testing.T) {
+	type step struct {
 		network, addr string
 		err           error
 		cuts          int
-	}{{"tcp", "10.0.0.1:9000", net.ErrClosed, 0}, {"udp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.2:9000", nil, 0}, {"tcp", "10.0.0.3:9000", nil, 1}} {
-		trace.ConnectStart(c.network, c.addr)
-		if cuts != c.cuts {
-			t.Errorf("%s: cut %d times", c.addr, cuts)
-		}
-		trace.ConnectDone(c.network, c.addr, c.err)
 	}
-}
-
-// Bug: a Unix socket has no port, so no connection to PHP by one was seen: a request was sent to two.
-func TestAttemptsByUnixSocket(t *testing.T) {
-	cuts, a, repl := 0, new(attempts), caddy.NewEmptyReplacer()
-	a.init(repl, func(error) { cuts++ })
-	repl.Set("http.reverse_proxy.upstream.address", "unix//run/php.sock")
-	repl.Set("http.reverse_proxy.upstream.port", "0")
-	trace := a.trace()
-	trace.ConnectStart("unix", "/run/php.sock")
-	trace.ConnectDone("unix", "/run/php.sock", net.ErrClosed)
-	if sent, _ := a.reached(); sent {
-		t.Error("sent by no connection")
-	}
-	for want := range 2 {
-		trace.ConnectStart("unix", "/run/php.sock")
-		if cuts != want {
-			t.Errorf("connection %d: cut %d times", want+1, cuts)
+	for address, c := range map[string]struct {
+		port  string
+		steps []step
+	}{
+		"10.0.0.1:9000": {"9000", []step{
+			{"tcp", "10.0.0.1:9000", net.ErrClosed, 0}, {"udp", "10.0.0.53:53", nil, 0}, {"tcp", "10.0.0.53:53", nil, 0},
+			{"tcp", "10.0.0.2:9000", nil, 0}, {"tcp", "10.0.0.3:9000", nil, 1},
+		}},
+		"unix//php.sock": {"0", []step{{"unix", "/php.sock", net.ErrClosed, 0}, {"unix", "/php.sock", nil, 0}, {"unix", "/php.sock", nil, 1}}},
+	} {
+		cuts, a, repl := 0, new(attempts), caddy.NewEmptyReplacer()
+		a.init(repl, func(error) { cuts++ })
+		repl.Set("http.reverse_proxy.upstream.address", address)
+		repl.Set("http.reverse_proxy.upstream.port", c.port)
+		for i, step := range c.steps {
+			a.trace().ConnectStart(step.network, step.addr)
+			if cuts != step.cuts {
+				t.Errorf("%s, step %d: cut %d times", address, i, cuts)
+			}
+			a.trace().ConnectDone(step.network, step.addr, step.err)
+			if sent, _ := a.reached(); i == 0 && sent {
+				t.Errorf("%s: sent by no connection", address)
+			}
 		}
-		trace.ConnectDone("unix", "/run/php.sock", nil)
 	}
 }
 
