@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
 // Each request inside has a slot for itself, in all processes. Lists, log and page show it, and nothing
@@ -39,10 +38,7 @@ func TestSlots(t *testing.T) {
 	check(t, c.reload(setup{global: "debug\nmetrics", site: site("one")}))
 	c.Open("second")
 	other.wantServed(second)
-	wait.Until(t, "the next one waits for the slot", func() bool {
-		tickets := c.queue("gpu_").Tickets
-		return len(tickets) == 2 && !tickets[1].Entered.IsZero()
-	})
+	c.awaitQueue("gpu_", 1, 1) // the next one waits for the slot
 	c.WantNever("third")
 	c.Open("first")
 	c.wantServed(first)

@@ -47,7 +47,10 @@ func (e *Engine) takeOutLocked(t *Ticket) (granted *Ticket) {
 	t.in = nil
 	if t.Local() {
 		t.state = over
-		e.leaveSlotLocked(t)
+		if t.inSlot != nil { // the ticket takes that of the slot with it out of the store
+			t.slot.used = time.Since(launch)
+			e.takeOutLocked(t.inSlot)
+		}
 	}
 	q.remove(t)
 	return e.advanceLocked(q)
@@ -63,8 +66,8 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 		e.takeOutLocked(t)
 	}
 	t.state = over
-	if t.slots != nil && t.context != nil {
-		t.context.cancel(why) // takeSlot ends
+	if t.context != nil {
+		t.context.cancel(why) // enterSlot ends
 	}
 	t.wakeLocked(why)
 }
@@ -117,14 +120,22 @@ func (e *Engine) SetLimit(queue string, limit int, of func(Requester) bool) {
 	}
 }
 
+// takeBackLocked takes the turn back from a holder, or ends the wait of a local ticket without one.
+func (e *Engine) takeBackLocked(t *Ticket, cause error) {
+	if t.state == inside {
+		t.revokeLocked(cause)
+	} else {
+		e.refuseLocked(t, cause)
+	}
+}
+
 // grantLocked gives the caller of a local ticket its turn, perhaps once it has a slot.
 func (e *Engine) grantLocked(t *Ticket) {
-	t.state = inside
-	t.entered = time.Since(launch)
 	e.store.SetInside(t, false)
-	if t.slots != nil {
-		go e.takeSlot(t)
+	if t.slots == nil {
+		t.enterLocked()
 		return
 	}
-	t.wakeLocked(nil)
+	t.state = seeking
+	go e.takeSlot(t)
 }

@@ -42,7 +42,8 @@ type Arrival struct {
 	// are distinct, and not empty. The turn comes with one that nobody else has, in all processes;
 	// see [Turn.Slot]. Of the free ones, it is the one that has been free for longest, as far as
 	// this process knows. Rule.Limit should be how many there are. The function is called when a
-	// turn comes, so what it no longer returns is given to nobody. Nil means no slots.
+	// turn comes, so what it no longer returns is given to nobody. While it returns none, callers wait.
+	// Nil means no slots.
 	Slots func() []string
 
 	// Holds are the turns that the caller has already, in other queues: one that arrives again in

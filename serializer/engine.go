@@ -29,8 +29,8 @@ import (
 //
 // # States
 //
-// A local ticket is arriving, waiting, inside or over, in this order. Each change happens
-// under Engine.mu, and the change to inside or over ends the wait with one message, if it
+// A local ticket is arriving, waiting, inside or over, in this order, and before it is inside perhaps
+// seeking a slot. Each change happens under Engine.mu, and the change to inside or over ends the wait with one message, if it
 // has begun. The goroutine of the caller then removes a refused ticket from the store.
 //
 // # Locks
@@ -54,11 +54,11 @@ type Engine struct {
 	queues    map[string]*ticketQueue
 	empty     *ticketQueue // the one of them that has no tickets, or nil
 	pauses    pauses
-	arrivals  []*Ticket           // that wait to be appended, in order
-	batch     []*Ticket           // being appended
-	slotUses  map[string]*slotUse // by the slots' queues
-	departed  *Ticket             // the last of those that are over, but perhaps still in the store
-	appending bool                // a goroutine is appending tickets
+	arrivals  []*Ticket        // that wait to be appended, in order
+	batch     []*Ticket        // being appended
+	slots     map[string]*slot // by their queues
+	departed  *Ticket          // the last of those that are over, but perhaps still in the store
+	appending bool             // a goroutine is appending tickets
 	closed    bool
 }
 
@@ -73,7 +73,7 @@ func New(store Store, o Options) *Engine {
 	e := &Engine{
 		store: store, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), done: make(chan struct{}),
 		queues: make(map[string]*ticketQueue),
-		pauses: make(pauses), slotUses: make(map[string]*slotUse),
+		pauses: make(pauses), slots: make(map[string]*slot),
 	}
 	e.channels.New = func() any { return make(chan struct{}, 1) }
 	e.timers.New = func() any { return time.NewTimer(math.MaxInt64) } // as good as never
@@ -125,7 +125,7 @@ func (e *Engine) Holds(queue string) (ages []time.Duration) {
 		if !t.admitted || len(ages) == mostHolds {
 			break
 		}
-		if t.Local() && !t.wantsSlotLocked() {
+		if t.Local() && t.state == inside {
 			ages = append(ages, now-t.entered)
 		}
 	}
@@ -165,11 +165,8 @@ func (e *Engine) evictLocal(queue string, token uint64) (remote *Ticket, err err
 		return nil, ErrNoTicket
 	case !t.Local():
 		return t, nil
-	case t.state == inside && !t.wantsSlotLocked():
-		t.revokeLocked(ErrEvicted)
-	default:
-		e.refuseLocked(t, ErrEvicted)
 	}
+	e.takeBackLocked(t, ErrEvicted)
 	return nil, nil
 }
 

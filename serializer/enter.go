@@ -87,7 +87,7 @@ func (e *Engine) waits(t *Ticket, timeout time.Duration) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case t.state >= inside && !t.wantsSlotLocked():
+	case t.state >= inside:
 		return false
 	case t.done == nil:
 		t.ready = e.channels.Get().(chan struct{})
@@ -255,7 +255,7 @@ func (e *Engine) postpone(batch []*Ticket, err error) bool {
 }
 
 // isNestedLocked reports whether the caller is inside another queue of the engine.
-func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.state == inside }
+func (t *Ticket) isNestedLocked() bool { return t.holder != nil && t.holder.in != nil }
 
 // nextBatch takes the first arrivals out of the line, perhaps only those of callers that are inside
 // another queue. Arrivals that are over go, too.
@@ -299,7 +299,7 @@ func (e *Engine) giveUp(t *Ticket, cause error) {
 	defer e.mu.Unlock()
 	switch {
 	case t.state == over || t.delivered:
-	case t.state < inside || t.wantsSlotLocked():
+	case t.state < inside:
 		e.refuseLocked(t, cause)
 	case cause != ErrTimeout:
 		t.refusal = cause
@@ -355,8 +355,8 @@ func (e *Engine) forgetDeparted() {
 	e.departed = nil
 	e.mu.Unlock()
 	for t := departed; t != nil; t = t.departed {
-		if t.slot != nil { // before the next one comes for a slot
-			e.forget(t.slot)
+		if t.inSlot != nil { // before the next one comes for a slot
+			e.forget(t.inSlot)
 		}
 		e.forget(t)
 	}

@@ -49,7 +49,7 @@ func (e events) Removed(t *Ticket) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch t.state {
-	case waiting:
+	case waiting, seeking:
 		e.refuseLocked(t, ErrEvicted)
 	case inside:
 		t.revokeLocked(ErrLost)

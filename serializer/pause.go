@@ -161,7 +161,7 @@ func (e *Engine) applyPauseLocked(q *ticketQueue) {
 	q.setPaused(e.closed || !e.pauses.end(q.name).IsZero())
 	if q.paused {
 		for t := range q.all() {
-			if t.Local() && t.state == inside {
+			if t.Local() && t.admitted {
 				e.store.SetInside(t, true)
 			}
 		}

@@ -131,13 +131,13 @@ func (e *Engine) describeLocked(q *ticketQueue, now time.Time, slots map[string]
 	state := QueueState{Path: e.Path(), Prefix: q.name, PausedUntil: e.pausedUntilLocked(q.name), Tickets: []TicketState{}}
 	for t := range q.all() {
 		ticket := t.describeLocked(now)
-		ticket.Slot = cmp.Or(ticket.Slot, slots[slotKey(t)])
 		if t == q.first {
 			state.Limit = t.Rule.Capacity()
 		}
 		state.Limit = Wider(state.Limit, t.Rule.Capacity())
 		if ticket.State == StateInside {
 			state.Inside++
+			ticket.Slot = cmp.Or(ticket.Slot, slots[holderAddress(t)])
 		}
 		state.Tickets = append(state.Tickets, ticket)
 	}

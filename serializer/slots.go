@@ -2,12 +2,14 @@ package serializer
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"math"
 	"net/netip"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -32,11 +34,11 @@ import (
 // never writes it.
 const slotMark = "%="
 
-// slotQueue is the name of the queue of a slot.
+// slotQueue is the name of the queue of a slot. A long one has only a hash, and no slot's name.
 func slotQueue(queue, slot string) string {
-	name := slotMark + queue + slotMark + escapeQueueName(slot) + "_"
+	name := slotMark + escapeQueueName(slot) + slotMark + queue
 	if len(name) > maxQueueName {
-		return slotMark + hashOf(name) + "_"
+		return slotMark + slotMark + hashOf(name) + "_"
 	}
 	return name
 }
@@ -44,85 +46,76 @@ func slotQueue(queue, slot string) string {
 func isSlotQueue(name string) bool { return strings.HasPrefix(name, slotMark) }
 
 // Slot implements [Turn].
-func (t *Ticket) Slot() string { return t.slotName }
-
-// wantsSlotLocked reports whether a ticket is inside, but not its caller, which has no slot.
-func (t *Ticket) wantsSlotLocked() bool {
-	return t.state == inside && t.slots != nil && t.slot == nil
+func (t *Ticket) Slot() string {
+	if t.slot == nil {
+		return ""
+	}
+	return t.slot.name
 }
 
 // takeSlot ends the wait of a ticket that is inside, with a slot or with a refusal.
 func (e *Engine) takeSlot(t *Ticket) {
-	name, slot, err := e.findSlot(t)
+	turn, err := e.enterSlot(t)
 	e.mu.Lock()
 	if err != nil {
 		e.refuseLocked(t, err)
-	} else if t.state == inside {
-		t.slotName, t.slot, slot = name, slot, nil
-		use := e.slotUseLocked(t.slot.Queue)
-		use.given, use.failed = time.Since(launch), 0
-		t.wakeLocked(nil)
+	} else if t.state == seeking {
+		t.inSlot, turn = turn.(*Ticket), nil
+		t.enterLocked()
 	}
 	e.mu.Unlock()
-	if slot != nil { // its caller has given up
-		slot.Leave()
+	if turn != nil { // its caller has given up
+		turn.Leave()
 	}
 }
 
 // slotInterval is how often a caller inside looks whether a slot has become free.
 const slotInterval = time.Millisecond
 
-// findSlot finds a slot for a ticket that is inside, and enters its queue.
-func (e *Engine) findSlot(t *Ticket) (name string, slot *Ticket, err error) {
+// enterSlot enters the queue of a slot, for a ticket that is inside.
+func (e *Engine) enterSlot(t *Ticket) (Turn, error) {
 	ctx := t.Context()
 	for {
-		names := t.slots()
-		if len(names) == 0 {
-			return "", nil, &StorageError{"taking a slot in", e.Path(), errors.New("the queue has no slots")}
-		}
-		for i := e.longestFree(t, names); i >= 0; i = e.longestFree(t, names) {
-			turn, err := e.Enter(ctx, slotArrival(t, names[i]))
+		if e.chooseSlot(t, t.slots()) {
+			turn, err := e.Enter(ctx, slotArrival(t))
 			if err == nil {
-				return names[i], turn.(*Ticket), nil
+				return turn, nil
 			}
-			if refused, ok := errors.AsType[*Refused](err); ok {
-				err = refused.Err // which does not name the slot's queue
+			if ReasonOf(err) != ReasonTimeout { // otherwise, another process was faster
+				return nil, errors.Unwrap(err) // which does not name the slot's queue
 			}
-			if ReasonOf(err) != ReasonTimeout {
-				return "", nil, err
-			}
+			continue
 		}
 		if t.noWait {
-			return "", nil, ErrNotFree
+			return nil, ErrNotFree
 		}
 		select {
 		case <-time.After(slotInterval):
 		case <-ctx.Done():
-			return "", nil, context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// slotArrival is that of a ticket that is inside, in the queue of a slot. If the slot's turn is
-// revoked, so is the ticket's.
-func slotArrival(t *Ticket, name string) Arrival {
+// slotArrival is that of a ticket that is inside, in the queue of the slot that it has chosen. If the slot's
+// turn is revoked, so is the ticket's.
+func slotArrival(t *Ticket) Arrival {
 	return Arrival{
-		Queue: slotQueue(t.Queue, name), Client: tokenAddress(t.Number), NoWait: true, Holds: []Turn{t},
+		Queue: t.slot.queue, Client: holderAddress(t), NoWait: true, Holds: []Turn{t},
 		Revoke: func(cause error) {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()
-			if t.state == inside {
-				t.revokeLocked(cause)
-			}
+			t.engine.takeBackLocked(t, cause)
 		},
 	}
 }
 
-// slotUse is what is known here of a slot. Times are since launch.
-type slotUse struct {
-	given  time.Duration // to a caller, for the last time
-	used   time.Duration // seen in use, for the last time
-	failed time.Duration // since it was given; or 0
+// slot is what is known here of a slot. Times are since launch.
+type slot struct {
+	name, queue string
+	given       time.Duration // or tried, for the last time
+	used        time.Duration // given or left, for the last time
+	failed      time.Duration // for the last time
 }
 
 // longestRest bounds how long a slot rests that has failed: the callers at the others may never leave.
@@ -133,120 +126,95 @@ func (t *Ticket) SlotFailed() {
 	t.engine.mu.Lock()
 	defer t.engine.mu.Unlock()
 	if t.slot != nil {
-		t.engine.slotUseLocked(t.slot.Queue).failed = time.Since(launch)
+		t.slot.failed = time.Since(launch)
 	}
 }
 
-// longestFree returns which of the slots is free for a ticket and has been for longest, as far as is
-// known here, or -1. The others come after it from now on. The slot that was given before all others
-// never rests, so they never rest all at once.
-func (e *Engine) longestFree(t *Ticket, names []string) int {
+// chooseSlot gives a ticket the slot to try: of those that are free for it, the one that has been for
+// longest, as far as is known here. It reports whether there is one. The slot that was given before all
+// others never rests, so they never rest all at once.
+func (e *Engine) chooseSlot(t *Ticket, names []string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if t.state != inside { // refused meanwhile
-		return -1
-	}
 	now, oldest := time.Since(launch), time.Duration(math.MaxInt64)
 	for _, name := range names {
-		oldest = min(oldest, e.slotUseLocked(slotQueue(t.Queue, name)).given)
+		oldest = min(oldest, e.slotLocked(t.Queue, name).given)
 	}
-	free, found, longest := 0, -1, new(slotUse)
-	for i, name := range names {
-		slot := slotQueue(t.Queue, name)
-		use := e.slotUseLocked(slot)
-		if use.failed > 0 && use.given > oldest && now-use.failed < longestRest {
-			continue
-		}
-		if q := e.queues[slot]; q != nil && q.length > 0 {
+	free, longest := 0, (*slot)(nil)
+	for _, name := range names {
+		s := e.slotLocked(t.Queue, name)
+		rests := s.failed > s.given && s.given > oldest && now-s.failed < longestRest
+		if q := e.queues[s.queue]; rests || q != nil && q.length > 0 {
 			continue
 		}
 		free++
-		if found < 0 || use.used < longest.used {
-			found, longest = i, use
+		if longest == nil || s.used < longest.used {
+			longest = s
 		}
 	}
-	if free == 0 || e.seekersBeforeLocked(t) >= free {
-		return -1
+	if free == 0 || t.state != seeking || e.seekersBeforeLocked(t) >= free {
+		return false
 	}
-	longest.used = now
-	return found
+	t.slot, longest.given, longest.used = longest, now, now
+	return true
 }
 
 // seekersBeforeLocked counts the tickets inside before one that have no slot yet, those of all processes:
 // for one, a slot may rest that is free for another.
 func (e *Engine) seekersBeforeLocked(t *Ticket) (seekers int) {
-	var slots map[string]string
+	slots := sync.OnceValue(e.slotsLocked)
 	for o := t.prev; o != nil; o = o.prev {
-		has := o.waiter != nil && !o.wantsSlotLocked()
-		if o.waiter == nil {
-			if slots == nil {
-				slots = e.slotsLocked()
-			}
-			_, known := slots[slotKey(o)]
-			_, hashed := slots[tokenAddress(o.Number)]
-			has = known || hashed
+		has := o.Local() && o.state == inside
+		if !o.Local() {
+			_, has = slots()[holderAddress(o)]
 		}
-		if !has {
-			seekers++
-		}
+		seekers += one(!has)
 	}
 	return seekers
 }
 
-// leaveSlotLocked frees the slot of a ticket that is leaving. The ticket takes that of the slot with
-// it out of the store.
-func (e *Engine) leaveSlotLocked(t *Ticket) {
-	if t.slot != nil {
-		e.slotUseLocked(t.slot.Queue).used = time.Since(launch)
-		e.takeOutLocked(t.slot)
-	}
-}
-
-// knownSlots bounds of how many slots the use is known. All are forgotten when more are used, which
-// needs many queues with slots.
+// knownSlots bounds how many slots are known. All are forgotten when more are used, which needs many
+// queues with slots.
 const knownSlots = 4096
 
-func (e *Engine) slotUseLocked(slot string) *slotUse {
-	use := e.slotUses[slot]
-	if use == nil {
-		if use = new(slotUse); len(e.slotUses) >= knownSlots {
-			clear(e.slotUses)
+func (e *Engine) slotLocked(queue, name string) *slot {
+	queue = slotQueue(queue, name)
+	s := e.slots[queue]
+	if s == nil {
+		if len(e.slots) >= knownSlots {
+			clear(e.slots)
 		}
-		e.slotUses[slot] = use
+		s = &slot{name: name, queue: queue}
+		e.slots[queue] = s
 	}
-	return use
+	return s
 }
 
-// slotsLocked are the slots that tickets of all processes have. The keys are those of slotKey. Of slots with long
-// names, only the token of the holder is known.
+// slotsLocked are the slots that tickets of all processes have, by [holderAddress]. Instead of long names,
+// there are empty ones.
 func (e *Engine) slotsLocked() map[string]string {
 	slots := make(map[string]string)
-	for _, q := range e.queues {
-		rest, isSlot := strings.CutPrefix(q.name, slotMark)
-		end := strings.LastIndex(rest, slotMark)
+	for name, q := range e.queues {
+		rest, isSlot := strings.CutPrefix(name, slotMark)
 		if !isSlot {
 			continue
 		}
-		queue, slot := "", ""
-		if end >= 0 { // else it is a hash
-			queue = rest[:end]
-			slot, _ = url.PathUnescape(strings.TrimSuffix(rest[end+len(slotMark):], "_"))
-		}
+		slot, _, _ := strings.Cut(rest, slotMark)
+		slot, _ = url.PathUnescape(slot)
 		for t := range q.all() {
 			if t.admitted {
-				slots[queue+t.Client] = slot
+				slots[t.Client] = slot
 			}
 		}
 	}
 	return slots
 }
 
-func slotKey(t *Ticket) string { return t.Queue + tokenAddress(t.Number) }
-
-// tokenAddress is what a slot's ticket has in place of a client's address: the token of its holder.
-// So all processes know whose it is.
-func tokenAddress(token uint64) string {
-	bytes := [16]byte{0xfd} // a private network
-	binary.BigEndian.PutUint64(bytes[8:], token)
-	return netip.AddrPortFrom(netip.AddrFrom16(bytes), 0).String()
+// holderAddress is what a slot's ticket has in place of a client's address: a hash of its holder's queue,
+// and its holder's token. So all processes know whose it is.
+func holderAddress(holder *Ticket) string {
+	address := sha256.Sum256([]byte(holder.Queue))
+	address[0] = 0xfd // of a private network
+	binary.BigEndian.PutUint64(address[8:], holder.Number)
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(address[:16])), 0).String()
 }

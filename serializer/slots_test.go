@@ -81,7 +81,7 @@ func TestSlotWaitEnds(t *testing.T) {
 	}{
 		"timeout":  {func(a *serializer.Arrival) { a.Timeout = time.Millisecond }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
 		"no wait":  {func(a *serializer.Arrival) { a.NoWait = true }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
-		"no slots": {func(a *serializer.Arrival) { *a = slotted(2) }, nil, serializer.ReasonStorage, serializer.ErrStorage},
+		"no slots": {func(a *serializer.Arrival) { *a = slotted(2); a.Timeout = time.Millisecond }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
 		"hung up":  {nil, func(_ *testing.T, _ *serializer.Engine, w *waiter) { w.GiveUp(errHungUp) }, serializer.ReasonGone, errHungUp},
 		"evicted": {nil, func(t *testing.T, e *serializer.Engine, _ *waiter) {
 			must(t, e.Evict(t.Context(), "a_", tokenOf(t, e, 1)))
@@ -154,7 +154,7 @@ func TestSlotEvicted(t *testing.T) {
 	defer e.Close()
 	a, causes := revoked(slotted(1, "a"))
 	turn := enter(t, e, a)
-	must(t, e.Evict(t.Context(), "%=a_%=a_", turn.Token()+1))
+	must(t, e.Evict(t.Context(), "%=a%=a_", turn.Token()+1))
 	wantRevoked(t, causes, serializer.ErrEvicted)
 	<-turn.Context().Done()
 	turn.Leave()

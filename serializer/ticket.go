@@ -56,8 +56,8 @@ type waiter struct {
 	position  int           // how many were ahead on arrival
 	entered   time.Duration // since launch
 	slots     func() []string
-	slot      *Ticket // inside the queue of one of the slots; nil while it has none
-	slotName  string  // which one
+	slot      *slot   // that it has, or tries to enter; nil without slots
+	inSlot    *Ticket // inside the queue of the slot that it has, or nil
 	holder    *Ticket // a turn of this engine that the caller has already, or nil
 	revoke    func(error)
 	context   *turnContext // nil unless it was asked for, or the turn was revoked
@@ -75,6 +75,7 @@ type state uint8
 const (
 	arriving state = iota // it is being numbered
 	waiting               // in its queue
+	seeking               // admitted, but without a slot
 	inside                // in its queue, and admitted
 	over                  // it has left or was refused
 )
@@ -184,6 +185,12 @@ func (t *Ticket) contextLocked() *turnContext {
 // isFull reports whether too many wait for the ticket to join them.
 func (t *Ticket) isFull(waiting int) bool { return t.max > 0 && waiting >= t.max }
 
+// enterLocked lets the caller in.
+func (t *Ticket) enterLocked() {
+	t.state, t.entered = inside, time.Since(launch)
+	t.wakeLocked(nil)
+}
+
 // wakeLocked ends the wait of the caller, with the turn if refusal is nil.
 func (t *Ticket) wakeLocked(refusal error) {
 	t.refusal = refusal
@@ -229,7 +236,7 @@ func (t *Ticket) describeLocked(now time.Time) TicketState {
 	if t.Owner != nil {
 		s.Owner, s.Alive = t.Owner.Name, new(t.Owner.Alive)
 	}
-	if t.admitted && !(t.Local() && t.wantsSlotLocked()) {
+	if t.admitted && !(t.Local() && t.state == seeking) {
 		s.State = StateInside
 	}
 	s.Since = s.Arrived
