@@ -1,23 +1,24 @@
 package serialize
 
 import (
+	"cmp"
+	"context"
 	"net/http"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
 // least is how long a turn lasts at least.
 func (s *Handler) least() time.Duration {
-	if s.HoldAtLeast == nil {
-		return 0
-	}
-	return time.Duration(*s.HoldAtLeast)
+	return time.Duration(*cmp.Or(s.HoldAtLeast, new(caddy.Duration)))
 }
 
 // endTurn hands the turn over, now or when it has lasted for long enough. Until then, the ticket is inside
 // without its request: the store and other processes see an ordinary holder, so no clock is compared
-// between processes. The engine stays open, through reloads. So does what is counted of the turn.
+// between processes. The engine stays open, through reloads. So does what is counted of the turn. A turn that
+// is taken back, or was before, ends at once.
 func (p *passage) endTurn() {
 	switch {
 	case p.visit != nil:
@@ -25,10 +26,13 @@ func (p *passage) endTurn() {
 	case p.heldUntil.IsZero():
 		p.turnEnded()
 	default:
-		p.held.Store(time.AfterFunc(time.Until(p.heldUntil), p.turnEnded))
-		if p.turn.Context().Err() != nil { // it was revoked before
-			p.endHold()
-		}
+		held := time.AfterFunc(time.Until(p.heldUntil), p.turnEnded)
+		p.held.Store(held)
+		context.AfterFunc(p.turn.Context(), func() {
+			if held.Stop() {
+				p.turnEnded()
+			}
+		})
 	}
 }
 
@@ -36,15 +40,6 @@ func (p *passage) turnEnded() {
 	p.turn.Leave()
 	p.engine.Release()
 	p.handler.report.Ended(&p.about, p.handler.Visit != nil)
-}
-
-// endHold ends the turn of a request that has left, if it is held. It reports whether it was.
-func (p *passage) endHold() bool {
-	if !p.reenter() {
-		return false
-	}
-	p.turnEnded()
-	return true
 }
 
 // reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it

@@ -35,6 +35,15 @@ type KeepAlive struct {
 
 const leastInterval = time.Second
 
+// keepAlive is the setting of the interval, and of the word always.
+func keepAlive() setting {
+	s := directive.DurationSetting("keepalive", "15s", leastInterval, directive.Longest, func(s *Handler) **caddy.Duration {
+		return &cmp.Or(s.KeepAlive, new(KeepAlive)).Interval // of nobody if it is off
+	})
+	s.Syntax, s.Usual, s.Parse = "[<interval>] [always]", "off", (*Handler).parseKeepAlive
+	return s
+}
+
 func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) (err error) {
 	var interval caddy.Duration
 	s.KeepAlive = new(KeepAlive)
@@ -50,13 +59,6 @@ func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) (err error) {
 		}
 	}
 	return err
-}
-
-func (k *KeepAlive) check() error {
-	if k == nil || k.Interval == nil {
-		return nil
-	}
-	return directive.CheckDuration("keepalive", time.Duration(*k.Interval), leastInterval)
 }
 
 // streams reports whether a request whose turn does not come soon gets an event stream. One

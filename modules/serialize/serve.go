@@ -441,14 +441,13 @@ var errHoldTimeout = errors.New("inside for longer than hold_timeout")
 // revokedPatience is how long a revoked request may stay inside before the log says so.
 const revokedPatience = 10 * time.Second
 
-// revoke takes the turn back. The turn ends when the handlers have returned, or at once if it is held and its
-// request has left.
+// revoke takes the turn back. The turn ends when the handlers have returned.
 func (p *passage) revoke(cause error) {
 	report := p.handler.report
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
-	if cause != errHoldTimeout && p.endHold() || !p.context.Revoke(cause) {
+	if !p.context.Revoke(cause) {
 		return
 	}
 	if p.context.Inside() {

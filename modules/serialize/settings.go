@@ -67,16 +67,8 @@ var settings = directive.Settings[*Handler]{
 		Name: "visit", Syntax: "<idle> [<longest>]", Usual: "none",
 		Parse: (*Handler).parseVisit,
 		Check: func(s *Handler) error { return s.Visit.check() },
-	}, {
-		Name: "keepalive", Syntax: "[<interval>] [always]", Usual: "off",
-		Parse: (*Handler).parseKeepAlive,
-		Fill: func(s *Handler) {
-			if s.KeepAlive != nil {
-				s.KeepAlive.Interval = cmp.Or(s.KeepAlive.Interval, new(caddy.Duration(15*time.Second)))
-			}
-		},
-		Check: func(s *Handler) error { return s.KeepAlive.check() },
 	},
+	keepAlive(),
 	directive.FlagSetting("dry_run", func(s *Handler) *bool { return &s.DryRun }),
 	engines.EngineSetting(func(s *Handler) *json.RawMessage { return &s.EngineRaw }),
 }

@@ -97,7 +97,7 @@ func TestErrorsOfJSON(t *testing.T) {
 		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns: expected a duration of 1s or more" + number},
 		{`{"keepalive": {"interval": 0}}`, "keepalive 0s: expected a duration of 1s or more, such as 60s"},
 		{`{"buffer": -1, "buffer_disk": 0}`, "buffer off: unexpected 0 bytes on disk; nothing is kept there"},
-		{`{"slots": []}`, "slots: found 0 names; expected " + wantSlots},
+		{`{"slots": []}`, "slots: found []; expected " + wantSlots},
 		{`{"path": "/api/*"}`, `path "/api/*": expected a directory, which has no *; ` + directive.WantMatcher},
 		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 	} {

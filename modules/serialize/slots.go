@@ -18,17 +18,11 @@ const (
 )
 
 func (s *Handler) checkSlots() error {
-	names := s.Slots
-	if names != nil && (len(names) == 0 || len(names) > maxSlots) {
-		return fmt.Errorf("slots: found %d names; expected %s", len(names), wantSlots)
-	}
-	for i, name := range names {
-		if strings.TrimSpace(name) == "" {
-			return fmt.Errorf("slots: name %d is empty; expected %s", i+1, wantSlots)
-		}
-		if slices.Contains(names[:i], name) {
-			return fmt.Errorf("slots: %q is there twice; expected %s", name, wantSlots)
-		}
+	distinct := slices.Compact(slices.Sorted(slices.Values(s.Slots)))
+	isEmpty := func(name string) bool { return strings.TrimSpace(name) == "" }
+	n := len(s.Slots)
+	if s.Slots != nil && (n == 0 || n > maxSlots || n > len(distinct) || slices.ContainsFunc(distinct, isEmpty)) {
+		return fmt.Errorf("slots: found %q; expected %s", s.Slots, wantSlots)
 	}
 	return nil
 }

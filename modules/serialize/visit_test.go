@@ -351,7 +351,7 @@ func TestLinesAreRefused(t *testing.T) {
 		same + visit + page(opens+`, "opens_by": "{u}"`):                  `opens: two lines of queue "first_" differ`,
 		`"prefix": "first_of_all_", "dry_run": true, ` + visit + page(""): "",
 		same + `"dry_run": true, `:                                        "",
-		`"slots": ["{env.SLOT}", "{env.SLOT}"], `:                         `slots: "same" is there twice; expected 1 to 64 distinct names`,
+		`"slots": ["{env.SLOT}", "{env.SLOT}"], `:                         `slots: found ["same" "same"]; expected 1 to 64 distinct names`,
 		`"slots": ["{env.NO_SUCH}"], `:                                    `slots "{env.NO_SUCH}"`,
 		`"slots": ["{http.request.host}"], `:                              `slots "{http.request.host}"`,
 		slotted + `"slots": ["b", "a"], `:                                 "",
