@@ -3,11 +3,11 @@
 package integration_test
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -24,8 +24,7 @@ import (
 
 const salePrograms = 200
 
-// sale is the recipe "A ticket sale": two Caddys behind HAProxy, and a shop that notes when each
-// turn was inside.
+// sale is the recipe "A ticket sale": two Caddys behind HAProxy, and a shop.
 type sale struct {
 	*testing.T
 	url     string // of HAProxy
@@ -33,19 +32,14 @@ type sale struct {
 	caddys  [2]*caddy
 	files   [2]string // their Caddyfiles
 	client  http.RoundTripper
-	early   sync.WaitGroup // until all programs have come before the opening
-	left    atomic.Int64   // how many have left
-
-	mu    sync.Mutex
-	turns map[string]*testcaddy.Span // by token
-	free  map[string]bool            // paths that were asked for without a turn
-	by    map[string]int             // how many requests each Caddy passed on
+	notes   *testcaddy.Upstream // what comes to the shop
+	early   sync.WaitGroup      // until all programs have come before the opening
+	left    atomic.Int64        // how many have left
 }
 
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
-	s := &sale{T: t, turns: make(map[string]*testcaddy.Span), free: make(map[string]bool), by: make(map[string]int)}
-	s.client = newClient(t, "1.1").Transport
+	s := &sale{T: t, notes: testcaddy.NewUpstream(t), client: newClient(t, "1.1").Transport}
 	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
 	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
 	s.url = "https://" + proxy
@@ -78,9 +72,8 @@ func (s *sale) opensIn(i int, left time.Duration) string {
 
 // ServeHTTP is the shop.
 func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	token := r.Header.Get("Token")
-	s.saw(token, r)
-	defer s.saw(token, r)
+	number := r.FormValue("number")
+	s.notes.ServeHTTP(httptest.NewRecorder(), r) // which reads the rest
 	switch r.URL.Path {
 	case "/pictures/1", "/pictures/2":
 		w.Header().Set("Content-Type", "image/svg+xml")
@@ -89,7 +82,7 @@ func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Orderly-Stay", "15m")
 		http.Redirect(w, r, s.payment, http.StatusSeeOther)
 	case "/payment/return":
-		http.Redirect(w, r, "/order?number="+r.FormValue("number"), http.StatusSeeOther)
+		http.Redirect(w, r, "/order?number="+number, http.StatusSeeOther)
 	case "/logout":
 		w.Header().Set("Orderly-Leave", "1")
 		http.Redirect(w, r, "/", http.StatusSeeOther)
@@ -97,25 +90,13 @@ func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "<!doctype html><title>/</title>")
 	default:
 		fmt.Fprintf(w, `<!doctype html><title>%s</title><p>%s</p><img src="/pictures/1"><img src="/pictures/2">
-<form method="post" action="/pay"></form><form method="post" action="/logout"></form>`, r.URL.Path, token)
+<form method="post" action="/pay"></form><form method="post" action="/logout"></form>`, r.URL.Path, r.Header.Get("Token"))
 	}
 }
 
 // pay is the payment's site. It sends browsers back by a form.
 func (s *sale) pay(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
-}
-
-func (s *sale) saw(token string, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.by[r.Header.Get("Caddy")]++
-	if strings.HasPrefix(token, "{") { // an unknown placeholder
-		s.free[r.URL.Path] = true
-		return
-	}
-	s.turns[token] = cmp.Or(s.turns[token], &testcaddy.Span{First: time.Now()})
-	s.turns[token].Latest = time.Now()
 }
 
 // newCustomer is a program that comes as a browser does.
@@ -126,7 +107,7 @@ func (s *sale) newCustomer() *testcaddy.Browser {
 }
 
 // comes opens the shop's page, waits with the waiting page if it has to, and does what people do.
-func (s *sale) comes(b *testcaddy.Browser) (answers []string) {
+func (s *sale) comes(b *testcaddy.Browser) {
 	page := []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate"}
 	a := b.Does("GET", "/tickets", page...)
 	if !strings.Contains(a.Text, "It opens:") {
@@ -138,11 +119,14 @@ func (s *sale) comes(b *testcaddy.Browser) (answers []string) {
 			a = b.Does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
 		}
 	}
-	answers = append(answers, a.Status)
+	answers := []string{a.Status}
 	for _, path := range []string{"/pictures/1", "/pictures/2", "/cart", "/pay", "/order", "/logout"} {
 		answers = append(answers, b.Does("POST", path).Status)
 	}
-	return answers
+	if slices.ContainsFunc(answers, func(a string) bool { return a != "200 OK" && a != "303 See Other" }) {
+		s.Errorf("a visitor gets %q", answers)
+	}
+	s.left.Add(1)
 }
 
 // Programs and browsers come before the opening, are drawn, visit, pay elsewhere and log out.
@@ -150,24 +134,17 @@ func (s *sale) comes(b *testcaddy.Browser) (answers []string) {
 func TestTicketSale(t *testing.T) {
 	t.Parallel()
 	s := startSale(t)
-	for _, path := range []string{"/", "/robots.txt", "/health", "/static/logo.svg"} {
-		s.newCustomer().Does("GET", path).Want(t, http.StatusOK)
+	outside := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
+	for _, path := range outside {
+		s.newCustomer().Does("GET", path)
 	}
-	s.newCustomer().Does("POST", "/webhooks/paid").Want(t, http.StatusOK)
-	buyer, other := s.opens(openPage(t)), s.opens(openPage(t))
-	other.until(onWaitingPage)
+	buyer := s.opens(openPage(t))
 	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
 	var programs sync.WaitGroup
 	t.Cleanup(programs.Wait)
 	s.early.Add(salePrograms)
 	for range salePrograms {
-		programs.Go(func() {
-			answers := s.comes(s.newCustomer())
-			if slices.ContainsFunc(answers, func(a string) bool { return a != "200 OK" && a != "303 See Other" }) {
-				t.Errorf("a visitor gets %q", answers)
-			}
-			s.left.Add(1)
-		})
+		programs.Go(func() { s.comes(s.newCustomer()) })
 	}
 	s.early.Wait()
 	for i, c := range s.caddys {
@@ -176,34 +153,37 @@ func TestTicketSale(t *testing.T) {
 	buyer.until("document.title === '/tickets' && document.images.length === 2 && [...document.images].every(i => i.naturalWidth > 0)")
 	var token, now string
 	buyer.run("document.querySelector('p').innerText", &token)
-	buyer.run("document.forms[0].submit()", nil)
-	buyer.until("document.title === 'payment'")
+	for range 2 { // bug: the balancer sent every second one to another Caddy, since the return has no cookies
+		buyer.run("document.forms[0].submit()", nil)
+		buyer.until("document.title === 'payment'")
+		buyer.run("document.forms[0].submit()", nil)
+		buyer.until("document.title === '/order' && location.search === '?number=7'")
+	}
 	wait.Until(t, "each logout has let the next one in", func() bool { return s.left.Load() == salePrograms })
-	other.until("document.title === '/tickets'")
-	buyer.run("document.forms[0].submit()", nil)
-	buyer.until("document.title === '/order' && location.search === '?number=7'")
 	if buyer.run("document.querySelector('p').innerText", &now); now != token {
 		t.Errorf("after the payment, the turn is %s; it was %s", now, token)
 	}
 	tab := s.opens(buyer.newTab())
 	tab.until("document.querySelector('p').innerText === '" + token + "'")
-	s.caddys[0].awaitQueue("sale_", 2, 0)
+	s.caddys[0].awaitQueue("sale_", 1, 0)
 	tab.run("document.forms[1].submit()", nil)
 	tab.until("document.title === '/'")
-	s.caddys[0].awaitQueue("sale_", 1, 0)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	most := testcaddy.MostAtOnce(s.turns)
-	if most > 20 {
-		t.Errorf("%d turns were inside; expected 20 at most", most)
+	s.caddys[0].awaitQueue("sale_", 0, 0)
+	turns, free, by := make(testcaddy.Turns), make(map[string]bool), make(map[string]int)
+	for _, hit := range s.notes.Hits() {
+		by[hit.Header.Get("Caddy")]++
+		if token := hit.Header.Get("Token"); strings.HasPrefix(token, "{") { // an unknown placeholder
+			free["/"+hit.Name] = true
+		} else {
+			turns.Saw(token, hit.Left)
+		}
 	}
-	if len(s.by) != 2 {
-		t.Errorf("not both Caddys have passed requests on: %v", s.by)
+	most := turns.MostAtOnce()
+	if t.Logf("%d turns, %d at once, %v", len(turns), most, by); most > 20 || len(by) != 2 {
+		t.Errorf("expected 20 turns at once at most, by both Caddys")
 	}
-	t.Logf("%d turns, %d at once, %v", len(s.turns), most, s.by)
-	want := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
-	if free := slices.Sorted(maps.Keys(s.free)); !slices.Equal(free, want) {
-		t.Errorf("without a turn: %q; expected %q", free, want)
+	if got := slices.Sorted(maps.Keys(free)); !slices.Equal(got, outside) {
+		t.Errorf("without a turn: %q; expected %q", got, outside)
 	}
 }
 

@@ -1,6 +1,7 @@
 package testcaddy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -241,16 +242,20 @@ func (u *Upstream) WantNever(name string) {
 	}
 }
 
-// Span is a time during which a turn was inside, at least: from the first thing that a site has seen of
-// it to the latest.
-type Span struct{ First, Latest time.Time }
+// Turns has when each turn was inside, at least: the first and the latest moment at which a site has seen it.
+type Turns map[string][2]time.Time
 
-// MostAtOnce is how many turns were inside at one moment, at least, by what a site has seen of them.
-func MostAtOnce[Token comparable](turns map[Token]*Span) (most int) {
+// Saw notes that a turn is inside. Moments come in order.
+func (turns Turns) Saw(token string, at time.Time) {
+	turns[token] = [2]time.Time{cmp.Or(turns[token][0], at), at}
+}
+
+// MostAtOnce is how many turns were inside at one moment, at least.
+func (turns Turns) MostAtOnce() (most int) {
 	for _, turn := range turns {
 		inside := 0
 		for _, other := range turns {
-			if !other.First.After(turn.First) && other.Latest.After(turn.First) {
+			if !other[0].After(turn[0]) && other[1].After(turn[0]) {
 				inside++
 			}
 		}

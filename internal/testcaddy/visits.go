@@ -1,7 +1,6 @@
 package testcaddy
 
 import (
-	"cmp"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
@@ -77,15 +76,12 @@ func TestLostVisits(t *testing.T, engine, server string) {
 	})
 	next.Does(http.MethodPost, "/leave")
 	works.visits("/five")
-	turns := make(map[string]*Span)
+	turns := make(Turns)
 	for _, v := range upstream.Hits() {
-		token := v.Header.Get("X-Token")
-		turns[token] = cmp.Or(turns[token], &Span{First: v.Entered})
-		if turns[token].Latest.Before(v.Left) {
-			turns[token].Latest = v.Left
-		}
+		turns.Saw(v.Header.Get("X-Token"), v.Entered)
+		turns.Saw(v.Header.Get("X-Token"), v.Left)
 	}
-	if most := MostAtOnce(turns); most > 2 {
+	if most := turns.MostAtOnce(); most > 2 {
 		t.Errorf("%d turns were inside; expected 2 at most", most)
 	}
 	upstream.WantNever("buy")

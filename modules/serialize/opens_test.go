@@ -30,45 +30,36 @@ func TestBeforeTheOpening(t *testing.T) {
 		s.load(opensAt(time.Now().Add(2*time.Hour)), test.change)
 		b, program := s.newBrowser(), s.newBrowser()
 		for range 2 {
-			page := b.opens("/").want("page")
-			if page.Header().Get("Refresh") != "300" || page.Code != 503 || !strings.Contains(page.text, "It opens: 2000") || page.place().Number != 0 {
-				s.Errorf("the page is %v %s", page.Header(), page.text)
-			}
+			page := b.opens("/").want("page", "Refresh", "300")
+			s.equal("status", page.Code, 503)
+			s.equal("the page says so", strings.Contains(page.text, "It opens: 2000"), true)
+			s.equal("place", page.place().Number, 0)
 			for _, cookie := range page.Result().Cookies() {
-				if cookie.MaxAge != test.cookieAge {
-					s.Errorf("the cookie lasts for %d s; expected %d", cookie.MaxAge, test.cookieAge)
-				}
+				s.equal("seconds of the cookie", cookie.MaxAge, test.cookieAge)
 			}
-			a := program.program().want("503")
-			want := fmt.Sprintf(`{"place":null,"wait_seconds":null,"paused":false,"opens":%q}`, s.current.Load().WaitingPage.Opens)
-			if a.text != want || a.Header().Get("Retry-After") != "300" {
-				s.Errorf("the program gets %v %s; expected %s", a.Header(), a.text, want)
-			}
+			a := program.program().want("503", "Retry-After", "300")
+			opens := s.current.Load().WaitingPage.Opens
+			s.equal("the program gets", a.text, fmt.Sprintf(`{"place":null,"wait_seconds":null,"paused":false,"opens":%q}`, opens))
 		}
 		closed := &s.current.Load().report.Outcomes["closed"].Count
 		before := closed.Load()
 		for _, method := range []string{"POST", "HEAD", "GET"} {
-			refused := b.sends(method, "/", nil, "Accept", "*/*").want("closed")
-			if refused.Code != 503 || refused.Header().Get("Retry-After") != "3600" {
-				s.Errorf("%s is answered %d %v", method, refused.Code, refused.Header())
-			}
+			a := b.sends(method, "/", nil, "Accept", "*/*").want("closed", "Retry-After", "3600")
+			s.equal("status", a.Code, 503)
 		}
+		s.equal("counted refusals", closed.Load()-before, int64(3))
 		shown := 0
 		for _, row := range statusQueues(s.Context(), time.Now()) {
 			shown += row.Registered
 		}
-		if counted := closed.Load() - before; shown != 2 || counted != 3 {
-			s.Errorf("%d refusals were counted, and the status page shows %d registered", counted, shown)
-		}
+		s.equal("registered on the status page", shown, 2)
 		s.pause() // from before the moment
 		s.load(opensAt(time.Now().Add(10*time.Second)), test.change)
-		if place := b.asks().place(); place.Number != 0 || place.Ask != 0 { // the answer was held
-			s.Errorf("before the opening, the script learns %+v", place)
-		}
+		place := b.asks().place() // the answer was held
+		s.equal("place, seconds", [2]int{place.Number, int(place.Ask)}, [2]int{})
 		time.Sleep(10 * time.Second)
-		if place := b.asks().place(); place.Number == 0 || !place.Paused {
-			s.Errorf("after the opening, the script learns %+v", place)
-		}
+		place = b.asks().place()
+		s.equal("has a place, and waits for a pause to end", place.Number > 0 && place.Paused, true)
 		must(s, s.current.Load().engine.Resume(s.Context(), "shop_"))
 		b.enters("/").want("200")
 		wait.Until(s, "the program is served", func() bool { return program.program().word == "200" })
@@ -118,16 +109,11 @@ func TestReloadChangesTurns(t *testing.T) {
 		now := s.tickets()
 		page := b.twice("page").opens("/")
 		s.want(0, 2)
-		if s.tickets()[0].Token != now[0].Token || len(before) > 0 && before[0].Token == now[0].Token {
-			s.Errorf("the line was %v, then %v, and is %v", before, now, s.tickets())
-		}
-		if (page.place().Listed == 1) != test.early {
-			s.Errorf("the page shows %s", page.text)
-		}
+		s.equal("the first one", s.tickets()[0].Token, now[0].Token)
+		s.equal("is new", len(before) == 0 || before[0].Token != now[0].Token, true)
+		s.equal("the page shows a number of the list", page.place().Listed == 1, test.early)
 		for _, cookie := range b.jar.Cookies(address) {
-			if lasts := strings.HasPrefix(cookie.Value, "n"); lasts != (s.current.Load().Visit != nil) {
-				s.Errorf("the browser has the cookie %v", cookie)
-			}
+			s.equal("the cookie lasts", strings.HasPrefix(cookie.Value, "n"), s.current.Load().Visit != nil)
 		}
 	})
 }
@@ -151,16 +137,10 @@ func TestOpeningMoves(t *testing.T) {
 			b := s.newBrowser().twice("page")
 			time.Sleep(move.after)
 			s.load(opensAt(begun.Add(move.after + move.left)))
-			time.Sleep(move.opens - move.after + time.Second)
-			s.want(0, 1)
-			for _, ticket := range s.tickets() {
-				if late := ticket.Arrived.Sub(begun) - move.opens; late < 0 || late > time.Second {
-					s.Errorf("it has opened %v late", late)
-				}
-			}
-			if page := b.opens("/").want("page"); page.place().Listed != 1 {
-				s.Errorf("the list is lost: %s", page.text)
-			}
+			s.later(move.opens-move.after+time.Second, 0, 1)
+			late := s.tickets()[0].Arrived.Sub(begun) - move.opens
+			s.equal("it has opened in the second", late >= 0 && late <= time.Second, true)
+			s.equal("number of the list", b.opens("/").want("page").place().Listed, 1)
 			s.evict(1)
 		}
 	})
@@ -169,39 +149,36 @@ func TestOpeningMoves(t *testing.T) {
 // A browser that stays away leaves the list: without a proof within ten seconds, else a quarter of an hour
 // after its next contact is due. Bug: without a proof, it had that time, too. So a program without
 // cookies that sent 4,000 requests a second took 2 GB. One that comes to the moment, as late as it was asked to,
-// keeps its place, but for no longer than any other.
+// keeps its place, but for no longer than any other. queue_length counts those who are registered. They have
+// their places when it is reached.
 func TestRegisteredBrowserStaysAway(t *testing.T) {
+	limit := func(h *Handler) { h.QueueLength = 3 }
 	inShop(t, func(s *shop) {
-		s.load(opensAt(time.Now().Add(time.Hour)))
+		s.load(opensAt(time.Now().Add(time.Hour)), limit)
 		s.pause()
 		unproven, away, here := s.newBrowser(), s.newBrowser().twice("page"), s.newBrowser()
 		unproven.opens("/").want("page")
 		here.opens("/").want("page")
+		s.newBrowser().opens("/").want("queue_full")
 		for _, step := range []struct {
 			passed time.Duration
 			want   int
 		}{{0, 3}, {10 * time.Second, 2}, {19 * time.Minute, 2}, {time.Minute, 1}} {
 			time.Sleep(step.passed)
-			if got := registered.browsers.Registered("shop_"); got != step.want {
-				t.Errorf("%v later, %d are registered; expected %d", step.passed, got, step.want)
-			}
+			s.equal("registered", registered.browsers.Registered("shop_"), step.want)
 			here.opens("/").want("page")
 		}
 		for b, lost := range map[*browser]bool{unproven: false, away: true} {
-			if page := b.opens("/").want("page"); strings.Contains(page.text, `class="lost"`) != lost {
-				t.Errorf("the page says wrongly whether a place is lost: %s", page.text)
-			}
+			s.equal("the page says that a place is lost", strings.Contains(b.opens("/").want("page").text, `class="lost"`), lost)
 		}
 		page := here.opens("/")
 		next, _ := time.ParseDuration(page.Header().Get("Refresh") + "s")
-		if next < 3*time.Minute || page.place().Ask == 0 {
-			t.Errorf("the page comes after %v: %s", next, page.text)
-		}
-		s.load(opensAt(time.Now()))
-		time.Sleep(next + 5*time.Minute - 2*time.Second)
-		s.want(0, 3)
-		time.Sleep(2 * time.Second)
-		s.want(0, 0)
+		s.equal("the page comes soon, or its script", next < 3*time.Minute || page.place().Ask == 0, false)
+		s.current.Load().engine.Join(serializer.Arrival{Queue: "shop_"}, func(serializer.Turn, error) {}) // as another process may
+		s.load(opensAt(time.Now()), limit)
+		s.later(next+5*time.Minute-2*time.Second, 0, 4)
+		s.later(2*time.Second, 0, 1)
+		s.evict(1)
 	})
 }
 
@@ -223,22 +200,6 @@ func TestSlowNetworksAtAnOpening(t *testing.T) {
 	}
 }
 
-// queue_length counts those who are registered. They have their places when it is reached.
-func TestRegisteredBrowsersAreCounted(t *testing.T) {
-	inShop(t, func(s *shop) {
-		s.load(opensAt(time.Now().Add(time.Minute)), func(h *Handler) { h.QueueLength = 3 })
-		s.pause()
-		for range 3 {
-			s.newBrowser().twice("page")
-		}
-		s.newBrowser().opens("/").want("queue_full")
-		s.current.Load().engine.Join(serializer.Arrival{Queue: "shop_"}, func(serializer.Turn, error) {}) // as another process may
-		time.Sleep(time.Minute + time.Second)
-		s.want(0, 4)
-		s.evict(4)
-	})
-}
-
 // The cookie of a place that has ended, sent again and again, gives places whose turns wait for nobody.
 func TestReplayedCookieProvesNothing(t *testing.T) {
 	inShop(t, func(s *shop) {
@@ -246,16 +207,12 @@ func TestReplayedCookieProvesNothing(t *testing.T) {
 		b.opens("/").want("page")
 		time.Sleep(time.Minute) // until its place is forgotten
 		for range 5 {
-			thief := s.newBrowser()
-			thief.jar.SetCookies(address, b.jar.Cookies(address))
-			thief.opens("/").want("page")
+			s.newBrowser(b.jar.Cookies(address)...).opens("/").want("page")
 		}
 		begun := time.Now()
 		go inside.Leave()
 		entered(s.T, s.current.Load().engine, "shop_").Leave()
-		if idle := time.Since(begun); idle > 0 {
-			t.Errorf("the queue was idle for %v for places whose cookies have not come back", idle)
-		}
+		s.equal("time for places whose cookies have not come back", time.Since(begun), time.Duration(0))
 	}, noVisit, opensAt(time.Unix(0, 0)))
 }
 
@@ -313,17 +270,14 @@ func TestOpeningCrowd(t *testing.T) {
 		for _, b := range unproven {
 			want(b.opens("/").place(), 2*each+1, 3*each)
 		}
-		if len(numbers) != 3*each+1 {
-			t.Errorf("%d places were given", len(numbers))
-		}
+		s.equal("places", len(numbers), 3*each+1)
 		document, err := os.ReadFile("../../docs/waiting-page.md")
 		must(t, err)
 		_, command, _ := strings.Cut(string(document), "python3 -c '")
 		command, _, _ = strings.Cut(command, "' < draw.log")
 		python := exec.Command(testcaddy.Need(t, "python3", "apt-get install python3"), "-c", command)
 		python.Stdin = log
-		if out, err := python.CombinedOutput(); err != nil || string(out) != says {
-			t.Errorf("the command prints %s, %v; expected %s", out, err, says)
-		}
+		out, _ := python.CombinedOutput()
+		s.equal("the command prints", string(out), says)
 	})
 }

@@ -48,14 +48,14 @@ type shop struct {
 	logger  *zap.Logger // of what is loaded
 
 	mu      sync.Mutex
-	turns   map[string]*testcaddy.Span // by token: visits, and those of single requests
-	answers map[string]int             // by word
+	turns   testcaddy.Turns // visits, and those of single requests
+	answers map[string]int  // by word
 }
 
 // newShop loads a queue in memory. One may be inside. A visit may be idle for a minute, and lasts for an hour.
 func newShop(t *testing.T, changes ...func(*Handler)) *shop {
 	t.Helper()
-	s := &shop{T: t, path: t.TempDir(), logger: zap.NewNop(), turns: make(map[string]*testcaddy.Span), answers: make(map[string]int)}
+	s := &shop{T: t, path: t.TempDir(), logger: zap.NewNop(), turns: make(testcaddy.Turns), answers: make(map[string]int)}
 	s.load(changes...)
 	t.Cleanup(func() { _ = s.current.Load().Cleanup() })
 	return s
@@ -70,10 +70,9 @@ func inShop(t *testing.T, test func(s *shop), changes ...func(*Handler)) {
 		t.Cleanup(func() {
 			time.Sleep(time.Hour)
 			h := s.current.Load()
-			inside, waiting, used := h.report.Inside.Load(), h.report.Waiting.Load(), slices.Contains(engines.All(), h.engine.Shared)
-			if inside != 0 || waiting != 0 || used {
-				t.Errorf("%d are counted as inside, %d as waiting; something refers to the engine: %t", inside, waiting, used)
-			}
+			s.equal("counted as inside", h.report.Inside.Load(), int64(0))
+			s.equal("counted as waiting", h.report.Waiting.Load(), int64(0))
+			s.equal("something refers to the engine", slices.Contains(engines.All(), h.engine.Shared), false)
 		})
 		s = newShop(t, changes...)
 		test(s)
@@ -127,13 +126,27 @@ func (s *shop) tickets() (tickets []serializer.TicketState) {
 	return tickets
 }
 
+// equal checks a value.
+func (s *shop) equal(what string, got, want any) {
+	s.Helper()
+	if got != want {
+		s.Errorf("%s: %v; expected %v", what, got, want)
+	}
+}
+
 // want checks how many are inside the queue and wait for it, on the test's own clock.
 func (s *shop) want(inside, waiting int) {
 	s.Helper()
 	synctest.Wait()
-	if i, w := s.current.Load().engine.Count("shop_"); i != inside || w != waiting {
-		s.Errorf("%d are inside and %d wait; expected %d and %d", i, w, inside, waiting)
-	}
+	i, w := s.current.Load().engine.Count("shop_")
+	s.equal("inside, waiting", [2]int{i, w}, [2]int{inside, waiting})
+}
+
+// later checks the same after a time.
+func (s *shop) later(passed time.Duration, inside, waiting int) {
+	s.Helper()
+	time.Sleep(passed)
+	s.want(inside, waiting)
 }
 
 // evict takes the first tickets out.
@@ -161,11 +174,8 @@ func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 	}
 	s.saw(token)
 	h := w.Header()
-	for _, field := range []string{leaveField, stayField} {
-		if value := r.FormValue(field); value != "" {
-			h.Set(field, value)
-		}
-	}
+	h.Set(leaveField, r.FormValue(leaveField))
+	h.Set(stayField, r.FormValue(stayField))
 	h.Set("Token", token)
 	h.Set("Cache-Control", "public, max-age=60")
 	if r.FormValue("fails") != "" {
@@ -178,8 +188,7 @@ func (s *shop) upstream(w http.ResponseWriter, r *http.Request) error {
 func (s *shop) saw(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.turns[token] = cmp.Or(s.turns[token], &testcaddy.Span{First: time.Now()})
-	s.turns[token].Latest = time.Now()
+	s.turns.Saw(token, time.Now())
 }
 
 // browser keeps cookies.
@@ -189,8 +198,9 @@ type browser struct {
 	ctx context.Context // of its requests
 }
 
-func (s *shop) newBrowser() *browser {
+func (s *shop) newBrowser(cookies ...*http.Cookie) *browser {
 	jar, _ := cookiejar.New(nil)
+	jar.SetCookies(address, cookies)
 	return &browser{s, jar, s.Context()}
 }
 
@@ -237,10 +247,14 @@ func (b *browser) sends(method, path string, body io.Reader, header ...string) (
 	return a
 }
 
-func (a answer) want(word string) answer {
+// want checks the word of an answer, and fields of its header, which are names and values in turn.
+func (a answer) want(word string, header ...string) answer {
 	a.shop.Helper()
 	if a.word != word {
 		a.shop.Errorf("answer %s %s; expected %s", a.word, a.text, word)
+	}
+	for i := 0; i < len(header); i += 2 {
+		a.shop.equal(header[i], a.Header().Get(header[i]), header[i+1])
 	}
 	return a
 }
@@ -262,6 +276,20 @@ func (b *browser) part(path string) answer  { return b.sends("GET", path, nil, "
 func (b *browser) posts(path string) answer { return b.sends("POST", path, nil) }
 func (b *browser) program() answer          { return b.sends("GET", "/", nil, "Accept", "application/json") }
 func (b *browser) leaves()                  { b.posts("/?" + leaveField + "=1").want("200") }
+
+// begin sends requests in the background, and returns what checks their answers.
+func begin(requests int, send func() answer) (want func(word string)) {
+	answers := make(chan answer)
+	for range requests {
+		go func() { answers <- send() }()
+	}
+	synctest.Wait()
+	return func(word string) {
+		for range requests {
+			(<-answers).want(word)
+		}
+	}
+}
 
 // asks is what the script of the page does.
 func (b *browser) asks() answer {
@@ -313,9 +341,7 @@ func (b *browser) shops(random *rand.Rand) {
 		time.Sleep(2 * visitIdle)
 		b.posts("/late")
 	case 3: // shares its cookies with a program
-		thief := b.newBrowser()
-		thief.jar.SetCookies(address, b.jar.Cookies(address))
-		thief.part("/stolen?work=20ms")
+		b.newBrowser(b.jar.Cookies(address)...).part("/stolen?work=20ms")
 	case 4: // forgets them
 		b.jar = b.newBrowser().jar
 	case 5:
@@ -371,7 +397,7 @@ func TestVisits(t *testing.T) {
 		s.evict(math.MaxInt)
 		return len(s.tickets()) == 0
 	})
-	if most := testcaddy.MostAtOnce(s.turns); most > *visitPlaces {
+	if most := s.turns.MostAtOnce(); most > *visitPlaces {
 		t.Errorf("%d were inside; expected %d at most", most, *visitPlaces)
 	}
 	if inside := s.current.Load().report.Inside.Load(); inside != 0 {

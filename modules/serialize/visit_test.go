@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -29,50 +28,40 @@ func TestVisitOfOneBrowser(t *testing.T) {
 		b, other, program := s.newBrowser(), s.newBrowser(), s.newBrowser()
 		outcome := func(name string) int64 { return s.current.Load().report.Outcomes[name].Count.Load() }
 		visiting, ended := outcome(telemetry.OutcomeVisiting), outcome("visit_ended")
+		for _, accept := range []string{"application/json, text/plain, */*", "*/*", "application/json, text/javascript, */*; q=0.01"} {
+			s.newBrowser().sends("GET", "/", nil, "Accept", accept).want("200", "Set-Cookie", "")
+		}
 		single := b.opens("/").want("200").token()
 		s.want(0, 0)
-		first := b.part("/part").want("200").token()
+		visit := b.part("/part").want("200").token()
+		s.equal("the visit has the first turn", visit == single, false)
 		for _, a := range []answer{b.opens("/"), b.part("/part"), b.posts("/cart"), b.sends("DELETE", "/cart", nil)} {
-			if token := a.want("200").token(); token != first || token == single || len(a.Result().Cookies()) > 0 {
-				t.Errorf("a request has turn %s and gets the cookies %v; the visit has %s", token, a.Result().Cookies(), first)
-			}
+			a.want("200", "Token", visit, "Set-Cookie", "")
 		}
 		other.twice("page") // with its cookie: it is a browser
 		programSees := func(place int) {
-			a, want := program.program().want("503"), fmt.Sprintf(`{"place":%d,"wait_seconds":null,"paused":false,"opens":null}`, place)
-			if a.text != want || a.Header().Get("Retry-After") == "" || a.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("answer %v %s; expected %s", a.Header(), a.text, want)
-			}
+			a := program.program().want("503", "Retry-After", "2", "Content-Type", "application/json")
+			s.equal("the program gets", a.text, fmt.Sprintf(`{"place":%d,"wait_seconds":null,"paused":false,"opens":null}`, place))
 		}
 		programSees(2)
 		programSees(2)
 		s.want(1, 2)
-		if v := listQueues(s.Context(), s.current.Load().engine.Shared)[0].Tickets[0]; v.Requests != 5 || v.LastRequest.IsZero() || v.HeldUntil.IsZero() {
-			t.Errorf("listed as %+v", v)
-		}
+		listed := listQueues(s.Context(), s.current.Load().engine.Shared)[0].Tickets[0]
+		s.equal("listed requests", listed.Requests, 5)
+		s.equal("the visit goes on for", listed.HeldUntil.Sub(listed.LastRequest), time.Minute)
 		b.leaves()
 		late := b.posts("/cart").want("visit_ended")
-		if late.Code != http.StatusServiceUnavailable || !strings.Contains(late.text, "nothing was sent") {
-			t.Errorf("after the visit: %d %s", late.Code, late.text)
-		}
+		s.equal("status", late.Code, http.StatusServiceUnavailable)
+		s.equal("the text says so", strings.Contains(late.text, "nothing was sent"), true)
 		b.opens("/").want("page")
-		visiting, ended = outcome(telemetry.OutcomeVisiting)-visiting, outcome("visit_ended")-ended
-		if visiting != 6 || ended != 1 {
-			t.Errorf("%d requests were counted as visiting, and %d after the end", visiting, ended)
-		}
+		s.equal("counted as visiting", outcome(telemetry.OutcomeVisiting)-visiting, int64(6))
+		s.equal("counted after the end", outcome("visit_ended")-ended, int64(1))
 		other.enters("/").want("200")
 		programSees(1)
 		other.leaves()
 		s.want(1, 1)
 		program.program().want("200")
 		program.posts("/order").want("200")
-		for _, accept := range []string{"application/json, text/plain, */*", "*/*", "application/json, text/javascript, */*; q=0.01"} {
-			r := httptest.NewRequest("GET", "/", nil)
-			r.Header.Set("Accept", accept)
-			if s.current.Load().line.Serves(r) {
-				t.Errorf("a script with Accept %s takes a place", accept)
-			}
-		}
 	})
 }
 
@@ -96,34 +85,25 @@ func TestVisitEnds(t *testing.T) {
 		core, log := observer.New(zap.DebugLevel)
 		s.logger = zap.New(core)
 		s.load(func(h *Handler) { h.Visit.Longest = caddy.Duration(test.longest) })
-		b, underway := s.newBrowser().twice("200"), make(chan answer)
-		for range 3 {
-			go func() { underway <- b.part("/?work=61m") }()
-		}
-		synctest.Wait()
+		b := s.newBrowser().twice("200")
+		underway := begin(3, func() answer { return b.part("/?work=61m") })
 		b.posts("/?" + test.field).want("200")
-		time.Sleep(test.after)
-		s.want(1, 0)
+		s.later(test.after, 1, 0)
 		if test.underway == "504" {
 			s.evict(1)
 			synctest.Wait()
 		}
 		b.posts("/").want(test.late)
-		for range 3 {
-			(<-underway).want(test.underway)
-		}
+		underway(test.underway)
 		if test.rest > 0 {
 			time.Sleep(test.idle)
 			b.posts("/").want("200")
-			time.Sleep(test.rest - time.Second)
-			s.want(1, 0)
+			s.later(test.rest-time.Second, 1, 0)
 			time.Sleep(time.Second)
 		}
 		s.want(0, 0)
 		b.posts("/").want("visit_ended")
-		if log.FilterMessage("visit ended").Len() != 1 { // bug: no log said so
-			s.Errorf("the log has %v", log.All())
-		}
+		s.equal("ends in the log", log.FilterMessage("visit ended").Len(), 1) // bug: there were none
 	})
 }
 
@@ -132,43 +112,24 @@ func TestVisitEnds(t *testing.T) {
 // waited for the last visit to end.
 func TestUploads(t *testing.T) {
 	inShop(t, func(s *shop) {
-		uploads := func(b *browser) (end func() answer) {
+		uploads := func(b *browser) (end func(word string)) {
 			body, upload := io.Pipe()
-			answers := make(chan answer)
-			go func() { answers <- b.sends("POST", "/", body) }()
+			want := begin(1, func() answer { return b.sends("POST", "/", body) })
 			_, _ = upload.Write([]byte("the first part"))
-			return func() answer { _ = upload.Close(); return <-answers }
+			return func(word string) { _ = upload.Close(); want(word) }
 		}
 		end := uploads(s.newBrowser().twice("200"))
-		time.Sleep(30 * time.Minute)
-		s.want(1, 0)
+		s.later(30*time.Minute, 1, 0)
 		s.evict(1)
 		s.want(0, 0)
-		end().want("evicted")
+		end("evicted")
 
 		end = uploads(s.newBrowser())
 		s.load(places(3))
 		s.newBrowser().twice("200")
-		end().want("200")
+		end("200")
 		s.want(1, 0) // the visit goes on
 	})
-}
-
-// While more than half of the places are taken, a browser without a cookie gets the page, whose
-// reload enters. A program without cookies holds nothing.
-func TestNewcomersOfABusyShop(t *testing.T) {
-	inShop(t, func(s *shop) {
-		for i, word := range []string{"200", "200", "200", "page"} {
-			newcomer := s.newBrowser()
-			newcomer.opens("/").want(word)
-			s.want(i, 0)
-			if a := newcomer.asks(); a.text != `{"turn":true}` {
-				t.Errorf("the page learns %s", a.text)
-			}
-			newcomer.opens("/").want("200")
-			s.want(i+1, 0)
-		}
-	}, places(4))
 }
 
 // The parts of a first page wait in line together, also if some are given up, and leave it if their browser goes.
@@ -177,45 +138,43 @@ func TestPartsWaitTogether(t *testing.T) {
 		b, other := s.newBrowser(), s.newBrowser()
 		b.opens("/").want("200") // so it has a cookie, and no ticket
 		other.twice("200")
-		parts := func() (answers chan answer, hangUp func()) {
+		parts := func() (hangUp func(), want func(word string)) {
 			ctx, cancel := context.WithCancel(s.Context())
-			answers = make(chan answer)
-			for range 5 {
-				go func() { answers <- (&browser{s, b.jar, ctx}).part("/part") }()
-			}
+			want = begin(5, func() answer { return (&browser{s, b.jar, ctx}).part("/part") })
 			s.want(1, 1)
-			return answers, cancel
+			return cancel, want
 		}
-		want := func(answers chan answer, word string) {
-			for range 5 {
-				(<-answers).want(word)
-			}
-		}
-		answers, hangUp := parts()
+		hangUp, all := parts()
 		hangUp()
-		want(answers, "499")
-		time.Sleep(5 * time.Minute)
-		s.want(1, 0)
+		all("499")
+		s.later(5*time.Minute, 1, 0)
 
-		some, hangUp := parts()
-		others, _ := parts()
+		hangUp, some := parts()
+		_, others := parts()
 		hangUp()
-		want(some, "499")
+		some("499")
 		s.want(1, 1)
 		other.leaves()
-		want(others, "200")
+		others("200")
 	}, func(h *Handler) { h.Visit.Idle *= 30 })
 }
 
-// When the turns of browsers in line have come, a tenth of the places wait for 30 seconds, and the others for three.
+// While more than half of the places are taken, a browser without a cookie gets the page, whose
+// reload enters. A program without cookies holds nothing. When the turns of browsers in line have come, a
+// tenth of the places wait for 30 seconds, and the others for three.
 func TestTurnsWaitForVisitors(t *testing.T) {
 	type queue struct{ places, long int }
 	eachInShop(t, map[string]queue{"one": {1, 0}, "two": {2, 1}, "ten": {10, 1}, "thirty": {30, 3}}, func(s *shop, q queue) {
 		s.load(places(q.places))
 		var visitors []*browser
-		for range q.places {
-			b := s.newBrowser()
-			b.opens("/") // half of them get the page
+		for i := range q.places {
+			b, first := s.newBrowser(), "200"
+			if 2*i > q.places {
+				first = "page"
+			}
+			b.opens("/").want(first)
+			s.want(i, 0)
+			s.equal("the page learns", b.asks().text, `{"turn":true}`)
 			b.opens("/").want("200")
 			visitors = append(visitors, b)
 		}
@@ -226,12 +185,9 @@ func TestTurnsWaitForVisitors(t *testing.T) {
 			b.leaves()
 		}
 		s.want(q.places, 0)
-		time.Sleep(3 * time.Second)
-		s.want(q.long, 0)
-		time.Sleep(26 * time.Second)
-		s.want(q.long, 0)
-		time.Sleep(time.Second)
-		s.want(0, 0)
+		s.later(3*time.Second, q.long, 0)
+		s.later(26*time.Second, q.long, 0)
+		s.later(time.Second, 0, 0)
 	})
 }
 
@@ -239,26 +195,17 @@ func TestTurnsWaitForVisitors(t *testing.T) {
 // places, whose tabs were opened at once, the visit counts.
 func TestCookiesOfVisits(t *testing.T) {
 	inShop(t, func(s *shop) {
-		sends := func(cookies ...*http.Cookie) answer {
-			thief := s.newBrowser()
-			thief.jar.SetCookies(address, cookies)
-			return thief.posts("/")
-		}
+		sends := func(cookies ...*http.Cookie) answer { return s.newBrowser(cookies...).posts("/") }
 		cookieOf := func(b *browser) *http.Cookie { return b.jar.Cookies(address)[0] }
 		b, tab := s.newBrowser(), s.newBrowser()
-		if b.opens("/?fails=1").want("404"); len(b.jar.Cookies(address)) > 0 {
-			t.Error("caches may keep the cookie, by what an error route says")
-		}
+		b.opens("/?fails=1").want("404", "Set-Cookie", "") // caches may keep it, by what an error route says
 		b.opens("/").want("200")
 		early := cookieOf(b).Value
 		visit := b.opens("/").want("200").token()
 		mine, late := cookieOf(b), cookieOf(b).Value
 		tab.twice("page")
-		for _, both := range [][]*http.Cookie{{mine, cookieOf(tab)}, {cookieOf(tab), mine}} {
-			if token := sends(both...).token(); token != visit {
-				t.Errorf("with two places, the turn is %s; the visit has %s", token, visit)
-			}
-		}
+		sends(mine, cookieOf(tab)).want("200", "Token", visit)
+		sends(cookieOf(tab), mine).want("200", "Token", visit)
 		s.evict(2)
 		s.want(0, 0)
 		for value, word := range map[string]string{
@@ -281,13 +228,10 @@ func TestReloadKeepsVisits(t *testing.T) {
 		b := s.newBrowser().twice("200")
 		token := b.posts("/").want("200").token()
 		s.load(opensAt(time.Now().Add(time.Hour)))
-		b.posts("/cart").want("200") // though the queue is closed
+		b.posts("/cart").want("200", "Token", token) // though the queue is closed
 		s.load(func(h *Handler) { h.Visit.Idle = caddy.Duration(time.Second) })
-		if a := b.part("/"); a.token() != token {
-			t.Errorf("after a reload: %s with turn %s; expected %s", a.word, a.token(), token)
-		}
-		time.Sleep(time.Second)
-		s.want(0, 0)
+		b.part("/").want("200", "Token", token)
+		s.later(time.Second, 0, 0)
 		s.load()
 		b.opens("/").want("200")
 		s.load(func(h *Handler) { h.Visit.Longest = caddy.Duration(time.Second) })
@@ -317,9 +261,8 @@ func TestReloadChangesPlaces(t *testing.T) {
 		second.leaves()
 		s.want(1, 0)
 		third.opens("/").want("200")
-		if _, waiting := engine.Count("another_shop_"); waiting != 1 {
-			t.Errorf("%d wait in the queue of another line", waiting)
-		}
+		_, waiting := engine.Count("another_shop_")
+		s.equal("waiting in the queue of another line", waiting, 1)
 	})
 }
 
