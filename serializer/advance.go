@@ -67,7 +67,7 @@ func (e *Engine) refuseLocked(t *Ticket, why error) {
 	}
 	t.state = over
 	if t.context != nil {
-		t.context.cancel(why) // enterSlot ends
+		t.context.cancel(why) // takeSlot ends
 	}
 	t.wakeLocked(why)
 }
@@ -120,8 +120,10 @@ func (e *Engine) SetLimit(queue string, limit int, of func(Requester) bool) {
 	}
 }
 
-// takeBackLocked takes the turn back from a holder, or ends the wait of a local ticket without one.
-func (e *Engine) takeBackLocked(t *Ticket, cause error) {
+// takeBack takes the turn back from a holder, or ends the wait of a local ticket without one.
+func (e *Engine) takeBack(t *Ticket, cause error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if t.state == inside {
 		t.revokeLocked(cause)
 	} else {

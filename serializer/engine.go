@@ -158,15 +158,15 @@ func (e *Engine) Evict(ctx context.Context, queue string, token uint64) error {
 // evictLocal evicts a ticket if it is local. Otherwise, it returns the ticket.
 func (e *Engine) evictLocal(queue string, token uint64) (remote *Ticket, err error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
 	t := e.queues[queue].find(token)
+	e.mu.Unlock()
 	switch {
 	case t == nil:
 		return nil, ErrNoTicket
 	case !t.Local():
 		return t, nil
 	}
-	e.takeBackLocked(t, ErrEvicted)
+	e.takeBack(t, ErrEvicted)
 	return nil, nil
 }
 

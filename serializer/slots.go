@@ -1,13 +1,14 @@
 package serializer
 
 import (
-	"context"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"math"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,60 +54,45 @@ func (t *Ticket) Slot() string {
 	return t.slot.name
 }
 
-// takeSlot ends the wait of a ticket that is inside, with a slot or with a refusal.
-func (e *Engine) takeSlot(t *Ticket) {
-	turn, err := e.enterSlot(t)
-	e.mu.Lock()
-	if err != nil {
-		e.refuseLocked(t, err)
-	} else if t.state == seeking {
-		t.inSlot, turn = turn.(*Ticket), nil
-		t.enterLocked()
-	}
-	e.mu.Unlock()
-	if turn != nil { // its caller has given up
-		turn.Leave()
-	}
-}
-
 // slotInterval is how often a caller inside looks whether a slot has become free.
 const slotInterval = time.Millisecond
 
-// enterSlot enters the queue of a slot, for a ticket that is inside.
-func (e *Engine) enterSlot(t *Ticket) (Turn, error) {
-	ctx := t.Context()
-	for {
-		if e.chooseSlot(t, t.slots()) {
-			turn, err := e.Enter(ctx, slotArrival(t))
-			if err == nil {
-				return turn, nil
+// takeSlot ends the wait of a ticket that is inside, with a slot or with a refusal. A slot's ticket that is
+// revoked revokes the other one, too.
+func (e *Engine) takeSlot(t *Ticket) {
+	for ctx := t.Context(); ctx.Err() == nil; { // it has not been refused
+		if !e.chooseSlot(t, t.slots()) {
+			if t.noWait {
+				e.giveUp(t, ErrNotFree)
 			}
-			if ReasonOf(err) != ReasonTimeout { // otherwise, another process was faster
-				return nil, errors.Unwrap(err) // which does not name the slot's queue
-			}
+			time.Sleep(slotInterval)
 			continue
 		}
-		if t.noWait {
-			return nil, ErrNotFree
-		}
-		select {
-		case <-time.After(slotInterval):
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		turn, err := e.Enter(ctx, Arrival{
+			Queue: t.slot.queue, Client: holderAddress(t), NoWait: true, Holds: []Turn{t},
+			Revoke: func(cause error) { e.takeBack(t, cause) },
+		})
+		switch {
+		case err == nil:
+			e.useSlot(t, turn.(*Ticket))
+			return
+		case ReasonOf(err) != ReasonTimeout: // otherwise, another process was faster
+			e.giveUp(t, errors.Unwrap(err)) // which does not name the slot's queue
 		}
 	}
 }
 
-// slotArrival is that of a ticket that is inside, in the queue of the slot that it has chosen. If the slot's
-// turn is revoked, so is the ticket's.
-func slotArrival(t *Ticket) Arrival {
-	return Arrival{
-		Queue: t.slot.queue, Client: holderAddress(t), NoWait: true, Holds: []Turn{t},
-		Revoke: func(cause error) {
-			t.engine.mu.Lock()
-			defer t.engine.mu.Unlock()
-			t.engine.takeBackLocked(t, cause)
-		},
+// useSlot gives the caller of a ticket its turn, unless it has given up.
+func (e *Engine) useSlot(t, inSlot *Ticket) {
+	e.mu.Lock()
+	waits := t.state == seeking
+	if waits {
+		t.inSlot = inSlot
+		t.enterLocked()
+	}
+	e.mu.Unlock()
+	if !waits {
+		inSlot.Leave()
 	}
 }
 
@@ -140,22 +126,19 @@ func (e *Engine) chooseSlot(t *Ticket, names []string) bool {
 	for _, name := range names {
 		oldest = min(oldest, e.slotLocked(t.Queue, name).given)
 	}
-	free, longest := 0, (*slot)(nil)
+	var free []*slot
 	for _, name := range names {
 		s := e.slotLocked(t.Queue, name)
 		rests := s.failed > s.given && s.given > oldest && now-s.failed < longestRest
-		if q := e.queues[s.queue]; rests || q != nil && q.length > 0 {
-			continue
-		}
-		free++
-		if longest == nil || s.used < longest.used {
-			longest = s
+		if q := e.queues[s.queue]; !rests && (q == nil || q.length == 0) {
+			free = append(free, s)
 		}
 	}
-	if free == 0 || t.state != seeking || e.seekersBeforeLocked(t) >= free {
+	if len(free) == 0 || t.state != seeking || e.seekersBeforeLocked(t) >= len(free) {
 		return false
 	}
-	t.slot, longest.given, longest.used = longest, now, now
+	t.slot = slices.MinFunc(free, func(a, b *slot) int { return cmp.Compare(a.used, b.used) })
+	t.slot.given, t.slot.used = now, now
 	return true
 }
 
