@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -231,6 +232,12 @@ func TestHistories(t *testing.T) {
 		link := testrelay.Start(t, s.address)
 		links, engines = append(links, []*testrelay.Relay{link}), append(engines, testlease.Ready(t, open(t, Options{}, link.Addr))) // some faults need a known history
 	}
+	// A process takes one that has started since its last answer, by whole seconds, for the old one.
+	wait.Until(t, "the other server has run before", func() bool {
+		info, _ := other.do("INFO", "server").(string)
+		seconds, _ := strconv.Atoi(infoValue(info, "uptime_in_seconds"))
+		return seconds > 1
+	})
 	testlease.Histories{
 		TTL: ttl, Engines: engines, Links: links,
 		Faults: func() map[string]func() { return historyFaults(t, s, other, links) },

@@ -33,15 +33,15 @@ import (
 // # Why it is safe, and how far
 //
 // A process sends version and tag of the last entry that it has seen. No two entries have the
-// same tag. If the log lacks it, the server has another history: it was restarted without
-// its last changes, or a replica without them has taken over. The process then gives its
-// session up. By its run ID, and the ID of the server that it was a replica of, the script
-// notices another server. A process that has had a session begins none in another history on a server
-// that ran beside the old one: others may be inside there. Nobody gets a ticket there for the longest time to live in use: by
-// then, each process that knows more has noticed. The same holds if a server has lost its last
-// changes while it ran, from when the first process has noticed. So while all processes run and
-// use one server, no two are inside. Numbers go on from the server's clock in microseconds, or
-// from the greatest that a process knows.
+// same tag. If the log lacks it, the server has another history: it was restarted without its
+// last changes, or a replica without them has taken over. The process then gives its session up.
+// By its run ID, and the ID of the server that it was a replica of, the script notices another
+// server. A process that has had a session begins none in another history on a server that ran
+// beside the old one for two seconds: others may be inside there. Nobody gets a ticket there for
+// the longest time to live in use: by then, each process that knows more has noticed. The same
+// holds if a server has lost its last changes while it ran, from when the first process has
+// noticed. So while all processes run and use one server, no two are inside. Numbers go on from
+// the server's clock in microseconds, or from the greatest that a process knows.
 //
 // If two servers take themselves for the master, the processes of each let callers in.
 //

@@ -207,6 +207,7 @@ type Clients struct {
 	mu    sync.Mutex
 	judge testjudge.Queue[*hold]
 	turns int
+	fault string    // the last one of a history
 	left  time.Time // the last one that did
 }
 
@@ -269,7 +270,7 @@ func (c *Clients) enter(h *hold) {
 	}
 	c.turns++
 	if overlap, inversion := c.judge.Enter(h); c.Wrong == nil && (overlap != nil || inversion != nil) {
-		c.Wrong = fmt.Errorf("at turn %d, there were inside together %v, and in the wrong order %v", c.turns, overlap, inversion)
+		c.Wrong = fmt.Errorf("at turn %d, during or after %q, there were inside together %v, and in the wrong order %v", c.turns, c.fault, overlap, inversion)
 	}
 }
 
@@ -279,6 +280,9 @@ func (c *Clients) leave(h *hold) {
 		c.judge.Leave(func(other *hold) bool { return other == h })
 	}
 }
+
+// during notes a fault that begins.
+func (c *Clients) during(fault string) { c.locked(func() { c.fault = fault }) }
 
 func (c *Clients) locked(do func()) {
 	c.mu.Lock()

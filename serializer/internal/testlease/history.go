@@ -76,6 +76,8 @@ func (h Histories) round(seen map[string]int) (all, onSlots *Clients, stall time
 	maps.Copy(faults, h.linkFaults())
 	for name, fault := range faults {
 		seen[name]++
+		all.during(name)
+		onSlots.during(name)
 		fault()
 		if h.Rest == nil {
 			time.Sleep(500 * time.Millisecond)
