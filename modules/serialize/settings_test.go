@@ -2,12 +2,15 @@ package serialize
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/caddyserver/caddy/v2"
 
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
@@ -86,29 +89,76 @@ func TestUsualInterval(t *testing.T) {
 func TestErrorsOfJSON(t *testing.T) {
 	const number = `; in JSON, a number is nanoseconds: write a text such as "30s"`
 	const text = `: expected a duration of 1ms or more, or 0` + number
+	t.Setenv("SLOT", "same")
 	for _, test := range []struct{ json, says string }{
 		{`{"timeout": 30}`, "timeout 30ns" + text},
 		{`{"hold_timeout": 999999}`, "hold_timeout 999.999µs" + text},
 		{`{"hold_at_least": 6}`, "hold_at_least 6ns: expected a duration of 1ms or more" + number},
 		{`{"hold_at_least": 0}`, "hold_at_least 0s: expected a duration of 1ms or more, such as 60s"},
 		{`{"hold_at_least": "-6s"}`, "hold_at_least -6s: expected a duration of 1ms or more, such as 60s"},
-		{`{"waiting_page": {"after": 2}}`, "after 2ns" + text},
-		{`{"waiting_page": {"hold": 15}}`, "hold 15ns: expected a duration of 1s or more" + number},
+		{`{"waiting_page": {"after": 2}}`, "waiting_page: after 2ns" + text},
+		{`{"waiting_page": {"hold": 15}}`, "waiting_page: hold 15ns: expected a duration of 1s or more" + number},
 		{`{"keepalive": {"interval": 30}}`, "keepalive 30ns: expected a duration of 1s or more" + number},
 		{`{"keepalive": {"interval": 0}}`, "keepalive 0s: expected a duration of 1s or more, such as 60s"},
 		{`{"buffer": -1, "buffer_disk": 0}`, "buffer off: unexpected 0 bytes on disk; nothing is kept there"},
 		{`{"slots": []}`, "slots: found []; expected " + wantSlots},
+		{`{"slots": ["{env.SLOT}", "{env.SLOT}"]}`, `slots: found ["same" "same"]; expected ` + wantSlots},
+		{`{"waiting_page": {"opens": "tomorrow"}}`, `waiting_page: opens "tomorrow": expected ` + wantOpens},
+		{`{"waiting_page": {"opens_by": "{http.vars.client_ip}"}}`, `waiting_page: opens "": expected ` + wantOpens},
+		// Bug: the error was of the time.
+		{`{"waiting_page": {"opens": "2026-11-27", "opens_by": "10:00:00"}}`, `waiting_page: opens "2026-11-27": expected ` + wantOpens},
+		{`{"visit": {"idle": "5m"}}`, "visit: browsers need the page while they wait; expected waiting_page, too"},
+		{`{"visit": {"idle": "5m"}, "hold_at_least": "6s"}`, "visit: it cannot be combined with hold_at_least; expected one of the two"},
+		{`{"visit": {"idle": "5m"}, "hold_timeout": "6s"}`, "visit: it cannot be combined with hold_timeout; expected one of the two"},
+		{`{"visit": {"idle": "5m"}, "shared_methods": ["GET"]}`, "visit: it cannot be combined with shared_methods; expected one of the two"},
+		{`{"visit": {"longest": "30m"}, "waiting_page": {}}`, "visit 0s: expected a duration of 1ms or more, such as 60s"},
+		{`{"visit": {"idle": "366d"}, "waiting_page": {}}`, "visit 8784h0m0s: expected a duration of 8760h0m0s or less, such as 15s"},
+		{`{"visit": {"idle": 5}, "waiting_page": {}}`, "visit 5ns: expected a duration of 1ms or more" + number},
 		{`{"path": "/api/*"}`, `path "/api/*": expected a directory, which has no *; ` + directive.WantMatcher},
 		{`{"prefix": "a/b_"}`, `prefix "a/b_": expected a text without a path separator; the directory is set by path`},
 	} {
 		s := new(Handler)
 		must(t, json.Unmarshal([]byte(test.json), s))
 		err := s.fillIn()
-		if s.WaitingPage != nil {
-			err = s.WaitingPage.provision(false)
-		}
 		if err == nil || err.Error() != test.says {
 			t.Errorf("%s: %v; expected %s", test.json, err, test.says)
 		}
+	}
+}
+
+// Lines of one queue that differ in visits, openings or slots are refused. One moment is the same in all zones.
+func TestLinesOfOneQueue(t *testing.T) {
+	page := func(opens string) string { return `"waiting_page": {` + opens + `}, ` }
+	const opens, visit, same = `"opens": "2026-11-27T10:00:00Z"`, `"visit": {"idle": "5m", "longest": "30m"}, `, `"prefix": "first_", `
+	const slotted = `"prefix": "slotted_", `
+	for settings, says := range map[string]string{
+		same + visit + page(opens):                                         "",
+		same + page(opens):                                                 `visit: two lines of queue "first_" differ`,
+		same + `"visit": {"idle": "5m"}, ` + page(opens):                   `visit: two lines of queue "first_" differ`,
+		same + `"visit": {"idle": "6m", "longest": "30m"}, ` + page(opens): `visit: two lines of queue "first_" differ`,
+		same + visit + page(""):                                            `opens: two lines of queue "first_" differ`,
+		same + visit + page(`"opens": "2026-11-27T11:00:00+01:00"`):        "", // Bug: the moment in another zone was refused
+		same + visit + page(`"opens": "2026-11-27T10:00:00.5Z"`):           `opens: two lines of queue "first_" differ`,
+		same + visit + page(opens+`, "opens_by": "{u}"`):                   `opens: two lines of queue "first_" differ`,
+		`"prefix": "first_of_all_", "dry_run": true, ` + visit + page(""):  "",
+		page(opens):                          "",
+		same + `"dry_run": true, `:           "",
+		`"slots": ["{env.NO_SUCH}"], `:       `slots "{env.NO_SUCH}"`,
+		`"slots": ["{http.request.host}"], `: `slots "{http.request.host}"`,
+		slotted + `"slots": ["b", "a"], `:    "",
+		slotted + `"slots": ["a", "c"], `:    `slots: two lines of queue "slotted_" differ`,
+		slotted + `"concurrency": 2, `:       "has no slots",
+		slotted + `"dry_run": true, `:        "has no slots",
+	} {
+		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
+		first, second, s, rest := new(Handler), new(Handler), new(Handler), `"engine": {"engine": "memory"}}`
+		err := errors.Join(json.Unmarshal([]byte("{"+same+visit+page(opens)+rest), first), first.Provision(ctx),
+			json.Unmarshal([]byte("{"+slotted+`"slots": ["a", "b"], `+rest), second), second.Provision(ctx),
+			json.Unmarshal([]byte("{"+settings+rest), s), s.Provision(ctx))
+		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
+			t.Errorf("%s: %v; expected %s", settings, err, says)
+		}
+		_, _, _ = s.Cleanup(), second.Cleanup(), first.Cleanup()
+		cancel()
 	}
 }

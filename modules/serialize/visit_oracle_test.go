@@ -1,7 +1,6 @@
 package serialize
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,6 +148,11 @@ func (s *shop) later(passed time.Duration, inside, waiting int) {
 	s.want(inside, waiting)
 }
 
+// counted is how many requests had an outcome, also before the test.
+func (s *shop) counted(name string) int64 {
+	return s.current.Load().report.Outcomes[name].Count.Load()
+}
+
 // evict takes the first tickets out.
 func (s *shop) evict(most int) {
 	tickets := s.tickets()
@@ -206,7 +210,7 @@ func (s *shop) newBrowser(cookies ...*http.Cookie) *browser {
 
 var address = &url.URL{Scheme: "http", Host: "example.com"}
 
-// answer is one of the shop's, in a word: the status, the reason of a refusal, "page" or "cut".
+// answer is one of the shop's, in a word: the status or "cut", and for 503 the reason of a refusal or "page".
 type answer struct {
 	*httptest.ResponseRecorder
 	shop       *shop
@@ -231,11 +235,15 @@ func (b *browser) sends(method, path string, body io.Reader, header ...string) (
 	}()
 	replacer, h := caddy.NewReplacer(), b.current.Load()
 	err := h.ServeHTTP(w, caddyhttp.PrepareRequest(r, replacer, w, new(caddyhttp.Server)), caddyhttp.HandlerFunc(b.upstream))
-	a.word, a.text = strconv.Itoa(w.Code), w.Body.String()
+	a.text = w.Body.String()
 	if failed, ok := errors.AsType[caddyhttp.HandlerError](err); ok {
-		reason, _ := replacer.GetString("http.serialize.reason")
-		w.Code, a.word, a.text = failed.StatusCode, cmp.Or(reason, strconv.Itoa(failed.StatusCode)), err.Error()
-	} else if w.Header().Get("Refresh") != "" {
+		w.Code, a.text = failed.StatusCode, err.Error()
+	}
+	reason, _ := replacer.GetString("http.serialize.reason")
+	switch a.word = strconv.Itoa(w.Code); {
+	case w.Code == http.StatusServiceUnavailable && reason != "":
+		a.word = reason
+	case w.Code == http.StatusServiceUnavailable && w.Header().Get("Refresh") != "":
 		a.word = "page"
 	}
 	cookies := w.Result().Cookies()
@@ -388,27 +396,20 @@ func TestVisits(t *testing.T) {
 		case 2:
 			s.evict(1)
 		}
-		if inside, _ := s.current.Load().engine.Count("shop_"); inside > *visitPlaces {
-			t.Errorf("the list has %d inside; expected %d at most", inside, *visitPlaces)
-		}
+		inside, _ := s.current.Load().engine.Count("shop_")
+		s.equal("the list has more inside than there are places", inside > *visitPlaces, false)
 	}
 	people.Wait()
 	wait.Until(t, "nobody is inside", func() bool { // a turn waits 30 s for its browser
 		s.evict(math.MaxInt)
 		return len(s.tickets()) == 0
 	})
-	if most := s.turns.MostAtOnce(); most > *visitPlaces {
-		t.Errorf("%d were inside; expected %d at most", most, *visitPlaces)
-	}
-	if inside := s.current.Load().report.Inside.Load(); inside != 0 {
-		t.Errorf("%d are counted as inside", inside)
-	}
-	if t.Logf("%d turns; answers: %v", len(s.turns), s.answers); s.answers["200"] < 2*len(s.turns) {
-		t.Error("there were no visits")
-	}
+	most := s.turns.MostAtOnce()
+	t.Logf("%d turns, %d of them at once; answers: %v", len(s.turns), most, s.answers)
+	s.equal("more were inside than there are places", most > *visitPlaces, false)
+	s.equal("counted as inside", s.current.Load().report.Inside.Load(), int64(0))
+	s.equal("there were visits", s.answers["200"] >= 2*len(s.turns), true)
 	for word := range s.answers {
-		if !slices.Contains([]string{"200", "page", "visit_ended", "evicted", "504", "cut", "499", "gone"}, word) {
-			t.Errorf("an answer %s", word)
-		}
+		s.equal(word, slices.Contains([]string{"200", "page", "visit_ended", "evicted", "504", "cut", "499", "gone"}, word), true)
 	}
 }

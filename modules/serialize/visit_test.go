@@ -2,8 +2,6 @@ package serialize
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,7 +14,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
@@ -26,8 +23,7 @@ import (
 func TestVisitOfOneBrowser(t *testing.T) {
 	inShop(t, func(s *shop) {
 		b, other, program := s.newBrowser(), s.newBrowser(), s.newBrowser()
-		outcome := func(name string) int64 { return s.current.Load().report.Outcomes[name].Count.Load() }
-		visiting, ended := outcome(telemetry.OutcomeVisiting), outcome("visit_ended")
+		visiting, ended := s.counted("visiting"), s.counted("visit_ended")
 		for _, accept := range []string{"application/json, text/plain, */*", "*/*", "application/json, text/javascript, */*; q=0.01"} {
 			s.newBrowser().sends("GET", "/", nil, "Accept", accept).want("200", "Set-Cookie", "")
 		}
@@ -51,11 +47,10 @@ func TestVisitOfOneBrowser(t *testing.T) {
 		s.equal("the visit goes on for", listed.HeldUntil.Sub(listed.LastRequest), time.Minute)
 		b.leaves()
 		late := b.posts("/cart").want("visit_ended")
-		s.equal("status", late.Code, http.StatusServiceUnavailable)
 		s.equal("the text says so", strings.Contains(late.text, "nothing was sent"), true)
 		b.opens("/").want("page")
-		s.equal("counted as visiting", outcome(telemetry.OutcomeVisiting)-visiting, int64(6))
-		s.equal("counted after the end", outcome("visit_ended")-ended, int64(1))
+		s.equal("counted as visiting", s.counted("visiting")-visiting, int64(6))
+		s.equal("counted after the end", s.counted("visit_ended")-ended, int64(1))
 		other.enters("/").want("200")
 		programSees(1)
 		other.leaves()
@@ -264,53 +259,4 @@ func TestReloadChangesPlaces(t *testing.T) {
 		_, waiting := engine.Count("another_shop_")
 		s.equal("waiting in the queue of another line", waiting, 1)
 	})
-}
-
-// A load refuses what is no opening or no slot, or does not go with visits, and lines of one queue that
-// differ in these.
-func TestLinesAreRefused(t *testing.T) {
-	page := func(opens string) string { return `"waiting_page": {` + opens + `}, ` }
-	const opens, visit, same = `"opens": "2026-11-27T10:00:00Z"`, `"visit": {"idle": "5m", "longest": "30m"}, `, `"prefix": "first_", `
-	const slotted = `"prefix": "slotted_", `
-	t.Setenv("SLOT", "same")
-	for settings, says := range map[string]string{
-		page(`"opens": "tomorrow"`):                           `opens "tomorrow": expected a moment as in RFC 3339`,
-		page(`"opens_by": "{http.vars.client_ip}"`):           `opens "": expected a moment`,
-		page(`"opens": "2026-11-27", "opens_by": "10:00:00"`): `opens "2026-11-27": expected a moment`, // bug: the error was of the time
-		page(opens): "",
-		visit:       "visit: browsers need the page while they wait; expected waiting_page, too",
-		visit + page("") + `"hold_at_least": "6s", `:                      "visit: it cannot be combined with hold_at_least; expected one of the two",
-		visit + page("") + `"hold_timeout": "6s", `:                       "visit: it cannot be combined with hold_timeout; expected one of the two",
-		visit + page("") + `"shared_methods": ["GET"], `:                  "visit: it cannot be combined with shared_methods; expected one of the two",
-		page("") + `"visit": {"longest": "30m"}, `:                        "visit 0s: expected a duration of 1ms or more",
-		page("") + `"visit": {"idle": "366d"}, `:                          "visit 8784h0m0s: expected a duration of 8760h0m0s or less",
-		page("") + `"visit": {"idle": 5}, `:                               `write a text such as "30s"`,
-		same + visit + page(opens):                                        "",
-		same + page(opens):                                                `visit: two lines of queue "first_" differ`,
-		same + `"visit": {"idle": "5m"}, ` + page(opens):                  `visit: two lines of queue "first_" differ`,
-		same + visit + page(""):                                           `opens: two lines of queue "first_" differ`,
-		same + visit + page(`"opens": "2026-11-27T11:00:00+01:00"`):       "", // Bug: the moment in another zone was refused
-		same + visit + page(`"opens": "2026-11-27T10:00:00.5Z"`):          `opens: two lines of queue "first_" differ`,
-		same + visit + page(opens+`, "opens_by": "{u}"`):                  `opens: two lines of queue "first_" differ`,
-		`"prefix": "first_of_all_", "dry_run": true, ` + visit + page(""): "",
-		same + `"dry_run": true, `:                                        "",
-		`"slots": ["{env.SLOT}", "{env.SLOT}"], `:                         `slots: found ["same" "same"]; expected 1 to 64 distinct names`,
-		`"slots": ["{env.NO_SUCH}"], `:                                    `slots "{env.NO_SUCH}"`,
-		`"slots": ["{http.request.host}"], `:                              `slots "{http.request.host}"`,
-		slotted + `"slots": ["b", "a"], `:                                 "",
-		slotted + `"slots": ["a", "c"], `:                                 `slots: two lines of queue "slotted_" differ`,
-		slotted + `"concurrency": 2, `:                                    "has no slots",
-		slotted + `"dry_run": true, `:                                     "has no slots",
-	} {
-		ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
-		first, second, s, rest := new(Handler), new(Handler), new(Handler), `"engine": {"engine": "memory"}}`
-		err := errors.Join(json.Unmarshal([]byte("{"+same+visit+page(opens)+rest), first), first.Provision(ctx),
-			json.Unmarshal([]byte("{"+slotted+`"slots": ["a", "b"], `+rest), second), second.Provision(ctx),
-			json.Unmarshal([]byte("{"+settings+rest), s), s.Provision(ctx))
-		if says == "" && err != nil || says != "" && (err == nil || !strings.Contains(err.Error(), says)) {
-			t.Errorf("%s: %v; expected %s", settings, err, says)
-		}
-		_, _, _ = s.Cleanup(), second.Cleanup(), first.Cleanup()
-		cancel()
-	}
 }
