@@ -54,8 +54,8 @@ func (p *passage) reenter() bool {
 func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	s := p.handler
 	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.all.turns)
-	p.turn, p.about.Token, p.about.Position = earlier.turn, earlier.about.Token, earlier.about.Position
-	p.about.Slot, p.about.Waited, p.about.Since = earlier.about.Slot, earlier.about.Waited, time.Now()
+	p.turn, p.about = earlier.turn, earlier.about
+	p.about.Since = time.Now()
 	p.all.add(p, r)
 	p.turn.SetCaller(p, p.revoke)
 	leave := func() {

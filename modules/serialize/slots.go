@@ -2,7 +2,6 @@ package serialize
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -53,8 +52,7 @@ func (s *Handler) slotsNow() []string {
 // may be its client's doing.
 func hasFailed(status int, err error) bool {
 	if err != nil && err != http.ErrAbortHandler {
-		failure, _ := errors.AsType[caddyhttp.HandlerError](err)
-		status = cmp.Or(failure.StatusCode, http.StatusInternalServerError)
+		status = caddyhttp.Error(http.StatusInternalServerError, err).StatusCode // or the one that it has
 	}
 	return status >= http.StatusInternalServerError
 }

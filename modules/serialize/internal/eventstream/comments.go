@@ -83,12 +83,10 @@ func (s *Stream) WriteHeader(status int) {
 	case !s.Begun:
 		s.w.WriteHeader(status)
 	case status < 200 || s.Follows || s.failure != nil: // an interim answer, or there is a status
-	case status >= 300:
-		s.fail("", caddyhttp.Error(status, errors.New("the upstream has answered with another status than a stream's")))
-	case isPlainStream(s.header):
+	case status < 300 && isPlainStream(s.header):
 		s.Follows = true
 	default:
-		s.fail(strconv.Itoa(status), caddyhttp.Error(http.StatusBadGateway, errors.New("the upstream has answered, but not with an event stream")))
+		s.fail("", caddyhttp.Error(status, errors.New("the upstream has answered, but not with an event stream")))
 	}
 }
 
