@@ -65,80 +65,66 @@ func TestBeforeTheOpening(t *testing.T) {
 	})
 }
 
-// A reload that changes what a turn is gives browsers in line new places. Those who are registered keep
-// their draw, also if no line had the queue in between. Bugs: by a narrower rule, a browser took ticket after
-// ticket; it entered without a slot; its visit was not known when it had ended; it gave its drawn place up at its
-// next contact; it stayed registered for ever; its cookie still ended in minutes when visits had been added.
-func TestReloadChangesTurns(t *testing.T) {
+// What a configuration says later counts: it moves the opening, or opens the queue at once. The list stays, also if no
+// line had the queue in between. The clock is looked at once a second, if nobody comes. After the moment, another one
+// closes the queue again.
+//
+// A reload that changes what a turn is gives browsers in line new places. Bugs: by a narrower rule, a browser
+// took ticket after ticket; it entered without a slot; its visit was not known when it had ended; it gave its drawn place
+// up at its next contact; it stayed registered for ever; its cookie still ended in minutes when visits had been added.
+func TestReloadsAtAnOpening(t *testing.T) {
+	const second, minute = time.Second, time.Minute
 	visits := func(*Handler) {}
 	three := func(h *Handler) { h.Visit, h.Concurrency = nil, 3 }
 	slots := func(h *Handler) { h.Visit, h.Slots = nil, []string{"a", "b", "c"} }
 	always := func(h *Handler) { h.WaitingPage.Opens, h.WaitingPage.OpensBy = "", "" }
 	type reload struct {
-		early, away   bool // it is registered before the reload; no line has the queue in between
-		before, after func(*Handler)
+		first, comes, moved time.Duration // the first moment, the reload, and the moment from then on
+		opens               time.Duration
+		away                bool // no line has the queue before the reload
+		before, after       func(*Handler)
 	}
 	eachInShop(t, map[string]reload{
-		"a narrower rule":        {false, false, three, noVisit},
-		"slots":                  {false, false, three, slots},
-		"visits":                 {false, false, noVisit, visits},
-		"slots, registered":      {true, false, noVisit, slots},
-		"visits, registered":     {true, false, noVisit, visits},
-		"no visits, registered":  {true, false, visits, noVisit},
-		"no opening, registered": {true, true, visits, always},
+		"a narrower rule":            {0, 0, 0, 0, false, three, noVisit},
+		"slots":                      {0, 0, 0, 0, false, three, slots},
+		"visits":                     {0, 0, 0, 0, false, noVisit, visits},
+		"slots, registered":          {second, 0, second, second, false, noVisit, slots},
+		"visits, registered":         {second, 0, second, second, false, noVisit, visits},
+		"no visits, registered":      {second, 0, second, second, false, visits, noVisit},
+		"no opening, registered":     {second, 0, second, second, true, visits, always},
+		"same, in the second before": {minute, 59 * second, minute, minute, false, visits, visits},
+		"same, in the second after":  {minute, 61 * second, minute, minute, false, visits, visits},
+		"later":                      {minute, second, 10 * minute, 10 * minute, false, visits, visits},
+		"earlier":                    {minute, second, 2 * second, 2 * second, false, visits, visits},
+		"into the past":              {minute, second, -time.Hour, second, false, visits, visits},
 	}, func(s *shop, test reload) {
-		moment := time.Now()
-		if test.early {
-			moment = moment.Add(time.Second)
-		}
-		s.load(opensAt(moment), test.before)
-		s.pause()
-		b := s.newBrowser().twice("page")
-		before := s.tickets()
-		if test.away {
-			s.load(otherQueue)
-		}
-		s.load(opensAt(moment), test.after)
-		time.Sleep(time.Second)
-		b.opens("/").want("page")
-		s.newBrowser().opens("/").want("page")
-		s.want(0, 2)
-		now := s.tickets()
-		page := b.twice("page").opens("/")
-		s.want(0, 2)
-		s.equal("the first one", s.tickets()[0].Token, now[0].Token)
-		s.equal("is new", len(before) == 0 || before[0].Token != now[0].Token, true)
-		s.equal("the page shows a number of the list", page.place().Listed == 1, test.early)
-		for _, cookie := range b.jar.Cookies(address) {
-			s.equal("the cookie lasts", strings.HasPrefix(cookie.Value, "n"), s.current.Load().Visit != nil)
-		}
-	})
-}
-
-// What a configuration says later counts: it moves the opening, or opens the queue at once. The list stays.
-// The clock is looked at once a second, if nobody comes. After the moment, another one closes the queue again.
-func TestOpeningMoves(t *testing.T) {
-	type move struct{ after, left, opens time.Duration }
-	eachInShop(t, map[string]move{
-		"not":               {0, time.Minute, time.Minute},
-		"the second before": {59 * time.Second, time.Second, time.Minute},
-		"the second after":  {61 * time.Second, -time.Second, time.Minute},
-		"later":             {time.Second, 10 * time.Minute, 10*time.Minute + time.Second},
-		"earlier":           {time.Second, time.Second, 2 * time.Second},
-		"into the past":     {time.Second, -time.Hour, time.Second},
-	}, func(s *shop, move move) {
 		s.pause()
 		for range 2 {
 			begun := time.Now()
-			s.load(opensAt(begun.Add(time.Minute)))
+			s.load(opensAt(begun.Add(test.first)), test.before)
 			b := s.newBrowser().twice("page")
-			time.Sleep(move.after)
-			s.load(opensAt(begun.Add(move.after + move.left)))
-			s.later(move.opens-move.after+time.Second, 0, 1)
-			late := s.tickets()[0].Arrived.Sub(begun) - move.opens
-			s.equal("it has opened in the second", late >= 0 && late <= time.Second, true)
-			s.equal("number of the list", b.opens("/").want("page").place().Listed, 1)
-			s.evict(1)
+			before := s.tickets()
+			if test.away {
+				s.load(otherQueue)
+			}
+			time.Sleep(test.comes)
+			s.load(opensAt(begun.Add(test.moved)), test.after)
+			time.Sleep(test.opens - test.comes + 2*time.Second)
+			b.opens("/").want("page")
+			s.newBrowser().opens("/").want("page")
+			s.want(0, 2)
+			now := s.tickets()
+			page := b.twice("page").opens("/")
+			s.want(0, 2)
+			s.equal("the first one", s.tickets()[0].Token, now[0].Token)
+			s.equal("is new", len(before) == 0 || before[0].Token != now[0].Token, true)
+			late := now[0].Arrived.Sub(begun) - test.opens
+			s.equal("it opened within a second", late >= 0 && late <= time.Second, test.first > 0 && !test.away)
+			s.equal("the page shows a number of the list", page.place().Listed == 1, test.first > 0)
+			for _, cookie := range b.jar.Cookies(address) {
+				s.equal("the cookie lasts", strings.HasPrefix(cookie.Value, "n"), s.current.Load().Visit != nil)
+			}
+			s.evict(2)
 		}
 	})
 }
