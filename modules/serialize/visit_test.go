@@ -61,14 +61,19 @@ func TestVisitOfOneBrowser(t *testing.T) {
 }
 
 // A visit ends by itself, by its upstream or by an operator. Requests that are under way end in peace, but those of
-// an evicted one are cancelled. Others do not pass any more.
+// an evicted one are cancelled. Others do not pass any more. A reload keeps the visit, also if it closes the queue, or has
+// other times. Bug: the place of one that was too long from then on stayed taken for the old time.
 func TestVisitEnds(t *testing.T) {
 	type way struct {
-		field          string        // of the answer to a request
-		after, longest time.Duration // then, a POST comes
-		late, underway string        // how that is answered, and what is under way for 61 minutes
-		idle, rest     time.Duration // then, another request comes, and this much later, the visit ends
+		field          string         // of the answer to a request
+		after, longest time.Duration  // then, a POST comes
+		late, underway string         // how that is answered, and what is under way for 61 minutes
+		idle, rest     time.Duration  // then, another request comes, and this much later, the visit ends
+		reload         func(*Handler) // in between, before one more request
 	}
+	closed := opensAt(time.Now().Add(time.Hour))
+	soon := func(h *Handler) { h.Visit.Idle = caddy.Duration(time.Second) }
+	short := func(h *Handler) { h.Visit.Longest = caddy.Duration(time.Second) }
 	eachInShop(t, map[string]way{
 		"idle":          {after: 30 * time.Minute, late: "200", underway: "200", idle: 59 * time.Second, rest: time.Minute},
 		"stays, once":   {field: stayField + "=15m", late: "200", underway: "200", idle: 15*time.Minute - time.Second, rest: time.Minute},
@@ -76,13 +81,17 @@ func TestVisitEnds(t *testing.T) {
 		"longest":       {after: time.Hour, longest: time.Hour, late: "visit_ended", underway: "200"},
 		"leaves":        {field: leaveField + "=1", late: "visit_ended", underway: "200"},
 		"is evicted":    {late: "visit_ended", underway: "504"},
+		"while closed":  {late: "200", underway: "200", reload: closed, idle: 59 * time.Second, rest: time.Minute},
+		"shorter idle":  {late: "200", underway: "200", reload: soon, rest: time.Second},
+		"too long now":  {late: "200", underway: "200", reload: short},
 	}, func(s *shop, test way) {
 		core, log := observer.New(zap.DebugLevel)
 		s.logger = zap.New(core)
-		s.load(func(h *Handler) { h.Visit.Longest = caddy.Duration(test.longest) })
+		longest := func(h *Handler) { h.Visit.Longest = caddy.Duration(test.longest) }
+		s.load(longest)
 		b := s.newBrowser().twice("200")
 		underway := begin(3, func() answer { return b.part("/?work=61m") })
-		b.posts("/?" + test.field).want("200")
+		token := b.posts("/?" + test.field).want("200").token()
 		s.later(test.after, 1, 0)
 		if test.underway == "504" {
 			s.evict(1)
@@ -90,9 +99,13 @@ func TestVisitEnds(t *testing.T) {
 		}
 		b.posts("/").want(test.late)
 		underway(test.underway)
+		if test.reload != nil {
+			s.load(longest, test.reload)
+			b.posts("/")
+		}
 		if test.rest > 0 {
 			time.Sleep(test.idle)
-			b.posts("/").want("200")
+			b.posts("/").want("200", "Token", token)
 			s.later(test.rest-time.Second, 1, 0)
 			time.Sleep(time.Second)
 		}
@@ -214,24 +227,6 @@ func TestCookiesOfVisits(t *testing.T) {
 		b.opens("/").want("200")
 		s.load(otherQueue)
 		b.posts("/").want("200")
-	})
-}
-
-// A reload keeps visits, also with other times.
-func TestReloadKeepsVisits(t *testing.T) {
-	inShop(t, func(s *shop) {
-		b := s.newBrowser().twice("200")
-		token := b.posts("/").want("200").token()
-		s.load(opensAt(time.Now().Add(time.Hour)))
-		b.posts("/cart").want("200", "Token", token) // though the queue is closed
-		s.load(func(h *Handler) { h.Visit.Idle = caddy.Duration(time.Second) })
-		b.part("/").want("200", "Token", token)
-		s.later(time.Second, 0, 0)
-		s.load()
-		b.opens("/").want("200")
-		s.load(func(h *Handler) { h.Visit.Longest = caddy.Duration(time.Second) })
-		time.Sleep(2 * time.Second) // so the visit is too long now. Bug: its place stayed taken for the old time
-		b.enters("/").want("200")
 	})
 }
 
