@@ -27,16 +27,18 @@ type sale struct {
 	payment string // of the payment's site
 	caddys  [2]*caddy
 	files   [2]string // their Caddyfiles
-	client  http.RoundTripper
+	program *testcaddy.Browser
 	notes   *testcaddy.Upstream // what comes to the shop
 }
 
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
-	s := &sale{T: t, notes: testcaddy.NewUpstream(t), client: newClient(t, "1.1").Transport}
+	s := &sale{T: t, notes: testcaddy.NewUpstream(t)}
 	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
 	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
 	s.url = "https://" + proxy
+	s.program = testcaddy.NewBrowser(t, s.url)
+	s.program.Transport = newClient(t, "1.1").Transport
 	_, recipe, _ := strings.Cut(readDocument(t, "recipes.md"), "\n## A ticket sale\n")
 	blocks := strings.Split(recipe, "```")
 	site, options := strings.TrimPrefix(blocks[1], "caddyfile"), strings.TrimPrefix(blocks[3], "caddyfile")
@@ -55,7 +57,7 @@ func startSale(t *testing.T) *sale {
 	file := filepath.Join(data, "haproxy.cfg")
 	testcaddy.WriteFile(t, file, config)
 	testprocess.Start(t, exec.CommandContext(t.Context(), haproxy, "-db", "-f", file))
-	wait.Until(t, "HAProxy answers", func() bool { return s.newCustomer().Does("GET", "/health").StatusCode == http.StatusOK })
+	wait.Until(t, "HAProxy answers", func() bool { return s.program.Does("GET", "/health").StatusCode == http.StatusOK })
 	return s
 }
 
@@ -93,13 +95,6 @@ func (s *sale) pay(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
 }
 
-// newCustomer is a program that comes as a browser does.
-func (s *sale) newCustomer() *testcaddy.Browser {
-	b := testcaddy.NewBrowser(s.T, s.url)
-	b.Transport = s.client
-	return b
-}
-
 // Somebody comes before the opening, visits, pays elsewhere and logs out. Another one waits at the other Caddy.
 // Bug: nobody but the first visitors got in, since no visit ended before it was idle.
 func TestTicketSale(t *testing.T) {
@@ -107,7 +102,7 @@ func TestTicketSale(t *testing.T) {
 	s := startSale(t)
 	outside := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
 	for _, path := range outside {
-		s.newCustomer().Does("GET", path)
+		s.program.Does("GET", path)
 	}
 	buyer := s.opens(openPage(t))
 	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
