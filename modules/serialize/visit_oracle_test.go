@@ -299,6 +299,13 @@ func begin(requests int, send func() answer) (want func(word string)) {
 	}
 }
 
+// uploads sends a request whose body comes in the background, and returns what ends that, and checks the answer.
+func (b *browser) uploads() (end func(word string)) {
+	body, upload := io.Pipe()
+	want := begin(1, func() answer { return b.sends("POST", "/", body) })
+	return func(word string) { _ = upload.Close(); want(word) }
+}
+
 // asks is what the script of the page does.
 func (b *browser) asks() answer {
 	return b.sends("GET", "/", nil, "Accept", "text/html", "Orderly-Place", "ask")
