@@ -34,7 +34,10 @@ type sale struct {
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
 	s := &sale{T: t, notes: testcaddy.NewUpstream(t)}
-	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
+	pay := func(w http.ResponseWriter, _ *http.Request) { // which sends browsers back by a form
+		fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
+	}
+	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(pay)), "127.0.0.1", "localhost", 1) // another site for browsers
 	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
 	s.url = "https://" + proxy
 	s.program = testcaddy.NewBrowser(t, s.url)
@@ -88,11 +91,6 @@ func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `<!doctype html><title>%s</title><p>%s</p><img src="/pictures/1"><img src="/pictures/2">
 <form method="post" action="/pay"></form><form method="post" action="/logout"></form>`, r.URL.Path, r.Header.Get("Token"))
 	}
-}
-
-// pay is the payment's site. It sends browsers back by a form.
-func (s *sale) pay(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
 }
 
 // Somebody comes before the opening, visits, pays elsewhere and logs out. Another one waits at the other Caddy.
