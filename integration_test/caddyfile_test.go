@@ -98,6 +98,7 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"unique_ids", `header content-length`, `header "content-length": expected the name of a header field for an ID, such as X-Request-Id`},
 		{"unique_ids", `header X-Request-Id uuid`, `header X-Request-Id "uuid": expected one of the kinds txid, unique_id, sharded_id, call_number, uuid_v7, trace_id, traceparent`},
 		{"unique_ids", `header traceparent`, `header traceparent txid: W3C Trace Context has another text in this field; expected header traceparent traceparent`},
+		{"unique_ids", `header tracestate trace_id`, `header tracestate trace_id: W3C Trace Context has another text in this field; expected header traceparent traceparent`},
 		{"unique_ids", `length 12`, `unique_ids: unknown subdirective "length"; expected one of layout, node, shards, trust, header`},
 		{"serialize", `waiting_page 5s`, `waiting_page: unexpected argument "5s"; expected a block`},
 		{"serialize", "waiting_page {\nfile\n}", `file: found 0 values; expected the path of a page`},

@@ -18,10 +18,17 @@ import (
 
 const trustsUs = "trusted_proxies static 127.0.0.1/32"
 
-// headerSites starts sites below paths, with a proxy where they have PROXY. Its upstream sets a
-// field that is none of its business, and learns the request's IDs. The test's address is trusted.
-func headerSites(t *testing.T, sites map[string]string) *caddy {
-	t.Helper()
+// headerTest is a site with a proxy where it has PROXY.
+type headerTest struct {
+	site string
+	sent []string // fields of the request, names and values in turn
+	want string   // what the site puts into the field, or the upstream's field that has it
+}
+
+// testHeaders checks what the upstream and the client of each site get. The upstream sets a field that is none
+// of its business, and learns the request's IDs. The test's address is trusted.
+func testHeaders(t *testing.T, tests map[string]headerTest, check func(t *testing.T, test headerTest, up, down http.Header)) {
+	t.Parallel()
 	const proxy = `reverse_proxy {$UPSTREAM} {
 		header_down X-Request-Id theirs
 		header_up X-Txid {http.request.txid}
@@ -29,103 +36,80 @@ func headerSites(t *testing.T, sites map[string]string) *caddy {
 		header_up X-Parent {http.request.traceparent}
 		header_up X-Span {http.vars.trace_id}
 	}`
-	var all strings.Builder
-	for name, site := range sites {
-		fmt.Fprintf(&all, "handle /%s/* {\n%s\n}\n", name, strings.ReplaceAll(site, "PROXY", proxy))
+	var sites strings.Builder
+	for name, test := range tests {
+		fmt.Fprintf(&sites, "handle /%s/* {\n%s\n}\n", name, strings.ReplaceAll(test.site, "PROXY", proxy))
 	}
-	return start(t, setup{
-		servers: trustsUs, site: all.String(),
+	c := start(t, setup{
+		servers: trustsUs, site: sites.String(),
 		env: map[string]string{"OTEL_TRACES_EXPORTER": "none", "OTEL_PROPAGATORS": "tracecontext"},
 	})
-}
-
-// headers are what the upstream and the client of a site get. header is names and values in turn.
-func (c *caddy) headers(site string, header ...string) (up, down http.Header) {
-	c.t.Helper()
-	down = c.get("/"+site+"/", header...).Want(c.t, http.StatusOK).Header
-	return c.Hit(site + "/").Header, down
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			down := c.get("/"+name+"/", test.sent...).Want(t, http.StatusOK).Header
+			up := c.Hit(name + "/").Header
+			test.want = cmp.Or(up.Get(test.want), test.want)
+			check(t, test, up, down)
+		})
+	}
 }
 
 // A field gets the ID in the request and in the response, once, whatever a client and the
 // upstream put there. An adopted text stays. Bug: a client that named the field in Connection
 // hid it from the upstream. Of two handlers in one chain, the second one keeps what the first has made.
 func TestHeader(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		options string
-		header  []string
-		want    string // the text, or the upstream's field that has it
-	}{
-		"txid":              {"header x-request-id", nil, "X-Txid"},
-		"kind":              {"header X-Request-Id uuid_v7", nil, "X-Uuid"},
-		"client":            {"header X-Request-Id", []string{"X-Request-Id", "a"}, "X-Txid"},
-		"hidden":            {"header X-Request-Id", []string{"Connection", "close, x-request-ID"}, "X-Txid"},
-		"adopted":           {"trust X-Request-Id\nheader X-Request-Id", []string{"X-Request-Id", "abc"}, "abc"},
-		"adopted-no-uuid":   {"trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "abc"}, "abc"},
-		"adopted-elsewhere": {"trust X-Other\nheader X-Request-Id", []string{"X-Other", "abc", "X-Request-Id", "b"}, "abc"},
-		"not-adopted":       {"trust X-Request-Id\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "a b"}, "X-Uuid"},
-		"two-handlers": {
-			"header X-Request-Id\n}\nunique_ids {\ntrust X-Request-Id\nheader X-Request-Id", []string{"X-Request-Id", "a b"}, "X-Txid",
-		},
-		"second-handler": {"header X-A\n}\nunique_ids {\nheader X-Request-Id uuid_v7", []string{"X-Request-Id", "a"}, "X-Uuid"},
-	}
-	sites := make(map[string]string)
-	for name, test := range tests {
-		sites[name] = "unique_ids {\n" + test.options + "\n}\nPROXY"
-	}
-	c := headerSites(t, sites)
-	for name, test := range tests {
-		up, down := c.headers(name, test.header...)
-		want := []string{cmp.Or(up.Get(test.want), test.want)}
+	const ids, field, end = "unique_ids {\n", "header X-Request-Id", "\n}\nPROXY"
+	const trusting, second = ids + "trust X-Request-Id\n" + field, "\n}\n" + ids
+	testHeaders(t, map[string]headerTest{
+		"txid":              {ids + "header x-request-id" + end, nil, "X-Txid"},
+		"kind":              {ids + field + " uuid_v7" + end, nil, "X-Uuid"},
+		"client":            {ids + field + end, []string{"X-Request-Id", "a"}, "X-Txid"},
+		"hidden":            {ids + field + end, []string{"Connection", "close, x-request-ID"}, "X-Txid"},
+		"adopted":           {trusting + end, []string{"X-Request-Id", "abc"}, "abc"},
+		"adopted-no-uuid":   {trusting + " uuid_v7" + end, []string{"X-Request-Id", "abc"}, "abc"},
+		"adopted-elsewhere": {ids + "trust X-Other\n" + field + end, []string{"X-Other", "abc", "X-Request-Id", "b"}, "abc"},
+		"not-adopted":       {trusting + " uuid_v7" + end, []string{"X-Request-Id", "a b"}, "X-Uuid"},
+		"two-handlers":      {ids + field + second + "trust X-Request-Id\n" + field + end, []string{"X-Request-Id", "a b"}, "X-Txid"},
+		"second-handler":    {ids + "header X-A" + second + field + " uuid_v7" + end, []string{"X-Request-Id", "a"}, "X-Uuid"},
+	}, func(t *testing.T, test headerTest, up, down http.Header) {
+		want := []string{test.want}
 		if up, down := up["X-Request-Id"], down["X-Request-Id"]; !slices.Equal(up, want) || !slices.Equal(down, want) {
-			t.Errorf("%s: the upstream got %q, and the client %q; expected %q", name, up, down, want)
+			t.Errorf("the upstream got %q, and the client %q; expected %q", up, down, want)
 		}
-	}
+	})
 }
 
 // A new trace goes to the upstream alone, without the state of another one. Where Caddy's tracing
 // makes the trace, the header is its own, and the ID of the trace is known only for the response.
 func TestHeaderTraceparent(t *testing.T) {
-	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
-	const theirs = "00-" + trace + "-00f067aa0ba902b7-01"
 	const headers = "header traceparent traceparent\nheader X-Trace-Id trace_id\n}\n"
 	const ids, trusting = "unique_ids {\n" + headers, "unique_ids {\ntrust traceparent\n" + headers
-	tests := map[string]struct {
-		site  string
-		sent  string
-		trace string // that the upstream gets: "X-Span" is Caddy's, and "" the request's own
-		keeps bool   // the state
-	}{
-		"state-alone":   {site: ids + "PROXY"},
+	alone := []string{"Tracestate", "a=b", "X-Trace-Id", "a"}
+	theirs := append(alone[:4:4], "Traceparent", "00-"+trace+"-00f067aa0ba902b7-01")
+	testHeaders(t, map[string]headerTest{
+		"state-alone":   {site: ids + "PROXY", sent: alone},
 		"not-adopted":   {site: ids + "PROXY", sent: theirs},
-		"adopted":       {trusting + "PROXY", theirs, trace, true},
-		"caddys":        {ids + "tracing\nPROXY", "", "X-Span", true},
-		"continued":     {ids + "tracing\nPROXY", theirs, trace, true},
-		"caddys-before": {"route {\ntracing\n" + ids + "PROXY\n}", "", "X-Span", true},
-		"caddys-nested": {ids + "handle {\nroute /* {\ntracing\nPROXY\n}\n}", "", "X-Span", true},
+		"adopted":       {trusting + "PROXY", theirs, trace},
+		"caddys":        {ids + "tracing\nPROXY", alone, "X-Span"},
+		"continued":     {ids + "tracing\nPROXY", theirs, trace},
+		"caddys-before": {"route {\ntracing\n" + ids + "PROXY\n}", alone, "X-Span"},
+		"caddys-nested": {ids + "handle {\nroute /* {\ntracing\nPROXY\n}\n}", alone, "X-Span"},
 		"elsewhere":     {site: ids + "tracing /elsewhere\nPROXY", sent: theirs},
 		"another-group": {site: ids + "handle /another-group/ {\nPROXY\n}\nhandle {\ntracing\nPROXY\n}", sent: theirs},
-	}
-	sites := make(map[string]string)
-	for name, test := range tests {
-		sites[name] = test.site
-	}
-	c := headerSites(t, sites)
-	for name, test := range tests {
-		up, down := c.headers(name, "Tracestate", "a=b", "X-Trace-Id", "a", "Traceparent", test.sent)
-		want := cmp.Or(up.Get(test.trace), test.trace, strings.ReplaceAll(up.Get("X-Uuid"), "-", ""))
+	}, func(t *testing.T, test headerTest, up, down http.Header) {
+		want := cmp.Or(test.want, strings.ReplaceAll(up.Get("X-Uuid"), "-", "")) // the request's own
 		if parent := up["Traceparent"]; len(parent) != 1 || !strings.HasPrefix(parent[0], "00-"+want+"-") || parent[0] != up.Get("X-Parent") {
-			t.Errorf("%s: the upstream got %q; expected the trace ID %q, of %q", name, parent, want, up.Get("X-Parent"))
+			t.Errorf("the upstream got %q; expected the trace ID %q, of %q", parent, want, up.Get("X-Parent"))
 		}
-		if kept := up.Get("Tracestate") != ""; kept != test.keeps {
-			t.Errorf("%s: the state is kept: %t; expected %t", name, kept, test.keeps)
+		if kept := up.Get("Tracestate") != ""; kept != (test.want != "") {
+			t.Errorf("the state is kept: %t", kept)
 		}
 		later := strings.Contains(test.site, "tracing\nPROXY") // so the upstream gets no ID of the trace
 		if id := up.Get("X-Trace-Id"); id != want && (id != "" || !later) || down.Get("X-Trace-Id") != want || down["Traceparent"] != nil {
-			t.Errorf("%s: the upstream got the ID %q, and the client %v; expected %q", name, id, down, want)
+			t.Errorf("the upstream got the ID %q, and the client %v; expected %q", id, down, want)
 		}
-	}
+	})
 }
 
 // Every final answer has the field, also one of an error route, and no interim one has it. Bug: an

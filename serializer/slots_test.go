@@ -1,15 +1,12 @@
 package serializer_test
 
 import (
-	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/lockfile"
 	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
@@ -116,34 +113,16 @@ func TestSlotWaitEnds(t *testing.T) {
 
 // Bug: when a list had lost slots, those of all who were inside already took the last one at random.
 func TestSlotsInOrder(t *testing.T) {
-	const callers = 12
-	var processes [2]*serializer.Engine
-	directory, entered := t.TempDir(), make(chan uint64, callers)
-	for i := range processes {
-		store, err := lockfile.Open(directory, lockfile.Options{})
-		if err != nil && runtime.GOOS != "linux" {
-			t.Skip(err)
-		}
-		must(t, err)
-		processes[i] = serializer.New(store, serializer.Options{})
-		defer processes[i].Close()
-	}
-	must(t, processes[0].Pause(t.Context(), "a_", serializer.Forever))
-	for i := range callers {
-		processes[i%2].Join(slotted(callers, "only"), func(turn serializer.Turn, err error) {
-			must(t, err)
-			entered <- turn.Token()
-			turn.Leave()
-		})
-	}
-	wait.Until(t, "all wait", func() bool { return processes[0].Ahead("a_") == callers })
-	must(t, processes[0].Resume(t.Context(), "a_"))
-	var tokens []uint64
-	for range callers {
-		tokens = append(tokens, <-entered)
-	}
-	if !slices.IsSorted(tokens) {
-		t.Errorf("tokens enter as %d", tokens)
+	s := newScript()
+	e := serializer.New(s, serializer.Options{})
+	a := slotted(4, "only")
+	remote := s.appear("a_", 1, a.Rule) // without a slot
+	waiters := []*waiter{join(t, e, a), join(t, e, a), join(t, e, a)}
+	wait.Until(t, "all are inside", func() bool { inside, _ := e.Count("a_"); return inside == 3 })
+	waiters[0].waits(t, e)
+	s.Vanished(remote)
+	for _, next := range waiters {
+		next.enters(t).Leave() // the others must not be on the slot
 	}
 }
 

@@ -5,12 +5,10 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
 )
 
@@ -85,33 +83,5 @@ func TestHeldTurns(t *testing.T) {
 	must(t, next.ServeHTTP(w, r))
 	if want := []int{2, 2, 1, 0}; !slices.Equal(held, want) {
 		t.Errorf("behind the handlers, from the innermost, %v turns are held; expected %v", held, want)
-	}
-}
-
-// A turn of hold_at_least that is taken back ends with its request, or at once if that has left.
-func TestHeldTurnIsTakenBack(t *testing.T) {
-	s := &Handler{Prefix: "taken_back_", HoldAtLeast: new(caddy.Duration(time.Hour)), EngineRaw: []byte(`{"engine": "memory"}`)}
-	must(t, provision(t, s))
-	inside := func() int {
-		inside, _ := s.engine.Count(s.Prefix)
-		return inside
-	}
-	for _, before := range []bool{true, false} {
-		w := httptest.NewRecorder()
-		r := caddyhttp.PrepareRequest(httptest.NewRequest("GET", "/", nil), caddy.NewReplacer(), w, new(caddyhttp.Server))
-		_ = s.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) error {
-			if before {
-				evictLast(t, s)
-				<-r.Context().Done()
-			}
-			return nil
-		}))
-		if !before {
-			if inside() != 1 {
-				t.Error("the turn is not held")
-			}
-			evictLast(t, s)
-		}
-		wait.Until(t, "the turn has ended", func() bool { return inside() == 0 })
 	}
 }

@@ -14,22 +14,20 @@ import (
 // of which 0 is none. In a dry run, no request has one.
 func TestTimeoutOfRequest(t *testing.T) {
 	const longest = 5 * time.Minute
-	for asked, want := range map[string]struct{ limited, unlimited time.Duration }{ // with timeouts of five minutes and 0
-		"30s":                     {30 * time.Second, 30 * time.Second},
-		" 2.5 ":                   {2500 * time.Millisecond, 2500 * time.Millisecond},
-		"5m":                      {longest, longest},
-		"301":                     {longest, 301 * time.Second},
-		"1d":                      {longest, 24 * time.Hour},
-		"9000000000":              {longest, 9e9 * time.Second},
-		"":                        {longest, 0},
-		"0":                       {longest, 0},
-		"-5s":                     {longest, 0},
-		"1e2":                     {longest, 0},
-		"5s, 7s":                  {longest, 0}, // a field that came twice
-		"inf":                     {longest, 0},
-		"9999999999h":             {longest, 0}, // beyond what a duration can be
-		strings.Repeat("9", 2000): {longest, 0},
-	} {
+	type timeouts struct{ limited, unlimited time.Duration } // with timeouts of five minutes and 0
+	tests := map[string]timeouts{
+		"30s":        {30 * time.Second, 30 * time.Second},
+		" 2.5 ":      {2500 * time.Millisecond, 2500 * time.Millisecond},
+		"5m":         {longest, longest},
+		"301":        {longest, 301 * time.Second},
+		"1d":         {longest, 24 * time.Hour},
+		"9000000000": {longest, 9e9 * time.Second},
+	}
+	// A field that came twice is unreadable, and so is what is beyond a duration.
+	for _, asked := range []string{"", "0", "-5s", "1e2", "5s, 7s", "inf", "9999999999h", strings.Repeat("9", 2000)} {
+		tests[asked] = timeouts{longest, 0}
+	}
+	for asked, want := range tests {
 		repl := caddy.NewReplacer()
 		repl.Set("asked", asked)
 		r := httptest.NewRequest("GET", "/", nil)
