@@ -118,7 +118,6 @@ func TestSlotsInOrder(t *testing.T) {
 	a := slotted(4, "only")
 	remote := s.appear("a_", 1, a.Rule) // without a slot
 	waiters := []*waiter{join(t, e, a), join(t, e, a), join(t, e, a)}
-	wait.Until(t, "all are inside", func() bool { inside, _ := e.Count("a_"); return inside == 3 })
 	waiters[0].waits(t, e)
 	s.Vanished(remote)
 	for _, next := range waiters {

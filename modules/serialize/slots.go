@@ -11,10 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-const (
-	maxSlots  = 64
-	wantSlots = "1 to 64 distinct names, such as addresses of servers"
-)
+const maxSlots, wantSlots = 64, "1 to 64 distinct names, such as addresses of servers"
 
 func (s *Handler) checkSlots() error {
 	distinct := slices.Compact(slices.Sorted(slices.Values(s.Slots)))
