@@ -36,11 +36,10 @@ var errSentOnce = errors.New("the connection to the upstream broke after the req
 
 const proxyPlaceholder, statusPlaceholder = "http.reverse_proxy.upstream.", "http.reverse_proxy.status_code"
 
-// init forgets what proxies before have noted.
-func (a *attempts) init(repl *caddy.Replacer, cut func(cause error)) {
-	a.repl, a.cut = repl, cut
-	repl.DeleteByPrefix(proxyPlaceholder)
-	repl.Delete(statusPlaceholder)
+// forgetNotes forgets what proxies before have noted.
+func (a *attempts) forgetNotes() {
+	a.repl.DeleteByPrefix(proxyPlaceholder)
+	a.repl.Delete(statusPlaceholder)
 }
 
 // noted is what Caddy's proxy has noted of the upstream that it has chosen last, or nil.
@@ -49,7 +48,16 @@ func (a *attempts) noted(what string) any {
 	return value
 }
 
-// begin begins an attempt.
+// ask begins an attempt by net/http, unless no answer has come to the latest one.
+func (a *attempts) ask() {
+	if a.isOpen() {
+		a.cut(errSentOnce)
+		return
+	}
+	a.begin(a.noted("address"))
+}
+
+// begin begins an attempt. If nothing was sent since it began, it may begin again.
 func (a *attempts) begin(address any) {
 	a.earlier.Store(a.sent.Load())
 	a.latest.Store(&attempt{address, a.noted("latency")})
@@ -68,13 +76,7 @@ func (a *attempts) isUntraced() bool {
 // see it before it writes to a connection that it has already.
 func (a *attempts) trace() *httptrace.ClientTrace {
 	return &httptrace.ClientTrace{
-		GetConn: func(string) {
-			if a.isOpen() {
-				a.cut(errSentOnce)
-				return
-			}
-			a.begin(a.noted("address"))
-		},
+		GetConn: func(string) { a.ask() },
 		DNSDone: func(info httptrace.DNSDoneInfo) {
 			if info.Err != nil {
 				a.dialed.Store(true)
@@ -97,6 +99,7 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
+			a.ask()                                      // GetConn is not called for a connection by HTTP/2 whose request hung up while it was dialed
 			if a.open.Load() && !a.isShared(info.Conn) { // HTTP/2 repeats only what was not processed
 				_ = info.Conn.Close()
 			}

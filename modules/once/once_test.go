@@ -164,6 +164,7 @@ const (
 // after an answer by HTTP, in an error route, when the request came again after its answer, and when only a
 // part of a head had come, the upstream acted twice.
 // Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent. Bug: so did the status of an upstream after another one's 201.
+// Bug: a second key made the first one forget what an upstream had answered.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
 // refusal with a reason, or an answer of its own, since the key is free.
@@ -177,6 +178,7 @@ func TestOutcomes(t *testing.T) {
 	const refusal = "serialize q_ {\nconcurrency 2\n}\nserialize q_\n" // the second is stricter
 	written := strings.Replace(refusal, "q_\n", "q_ {\nerror_response text/plain full\n}\n", 1)
 	php := "root {$HOME}\n" + line + "php_fastcgi "
+	const second = "once {\nscope none\nkey {http.request.uri.query.other}\n}\n"
 	type outcome struct {
 		lines, query string
 		kept         bool   // the first request has no body, and gets a kept connection
@@ -185,37 +187,38 @@ func TestOutcomes(t *testing.T) {
 		effects      int    // in the end
 	}
 	outcomes := map[string]outcome{
-		"201 with Location":            {query: "status=201&Location=/orders/1%FC&Etag=%22a%22", status: 201, then: repeated, effects: 1},
-		"503 with Retry-After":         {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
-		"a refusal by another once":    {query: "status=409&Orderly-Once=running&Retry-After=5", status: 409, then: runs, effects: 2},
-		"free_errors":                  {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
-		"free_errors, and a 404":       {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
-		"499, as if the client left":   {query: "status=499", status: 499, then: "unknown", effects: 1},
-		"a field that is wanted":       {query: "X-Order=7&Set-Cookie=session=1", status: 200, then: repeated, effects: 1},
-		"interim answers":              {query: "do=hints", status: 200, then: repeated, effects: 1},
-		"interim answers by HTTP/2":    {lines: line + "reverse_proxy h2c://" + s.addr, query: "do=hints&status=429", status: 429, then: runs, effects: 2},
-		"as large as max_response":     {query: "size=1000", status: 200, then: repeated, effects: 1},
-		"larger":                       {query: "size=1001", status: 200, then: "not_kept", effects: 1},
-		"larger, not announced":        {query: "size=5000", status: 200, then: "not_kept", effects: 1},
-		"a stream":                     {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
-		"broken before the answer":     {query: "do=break", status: 502, then: "unknown", effects: 1},
-		"broken in the answer":         {query: "do=half", status: 200, then: "unknown", effects: 1},
-		"less than announced":          {lines: line + "route {\nheader Content-Length 100\nrespond x\n}", status: 200, then: "unknown"},
-		"a proxy that waits no longer": {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=wait", status: 504, then: "unknown", effects: 1},
-		"a kept connection, broken":    {lines: line + "route {\n" + proxy + "}", query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
-		"a panic":                      {lines: line + "route {\nother_proxy " + dead + " 0\n}", status: 0, then: "unknown"},
-		"another proxy":                {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "status=502", status: 502, then: repeated, effects: 1},
-		"another proxy, broken":        {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
-		"another proxy, broken, 408":   {lines: line + "route {\nother_proxy " + s.addr + " 408\n}", query: "do=break", status: 408, then: "unknown", effects: 1},
-		"another proxy, broken, 500":   {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 500\n}", query: "do=break", status: 500, then: "unknown", effects: 1},
-		"no TLS":                       {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
-		"no TLS, by a name":            {lines: line + "reverse_proxy https://" + s.addr + " {\ntransport http {\ntls_server_name {http.request.host}\n}\n}", status: 502, then: runs},
-		"an error":                     {lines: line + "error 500", status: 500, then: "unknown"},
-		"an error of a route":          {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
-		"an error that forbids":        {lines: line + "error 403", status: 403, then: runs},
-		"no connection":                {lines: line + "reverse_proxy " + dead, status: 502, then: runs},
-		"no connection, written":       {lines: line + "reverse_proxy " + dead + " " + dead + " {\nlb_retries 2\n}", status: 502, then: runs},
-		"no upstream":                  {lines: line + "reverse_proxy {\ndynamic srv nowhere.invalid\n}", status: 503, then: runs},
+		"201 with Location":               {query: "status=201&Location=/orders/1%FC&Etag=%22a%22", status: 201, then: repeated, effects: 1},
+		"503 with Retry-After":            {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
+		"a refusal by another once":       {query: "status=409&Orderly-Once=running&Retry-After=5", status: 409, then: runs, effects: 2},
+		"free_errors":                     {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
+		"free_errors, and a 404":          {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
+		"499, as if the client left":      {query: "status=499", status: 499, then: "unknown", effects: 1},
+		"a field that is wanted":          {query: "X-Order=7&Set-Cookie=session=1", status: 200, then: repeated, effects: 1},
+		"interim answers":                 {query: "do=hints", status: 200, then: repeated, effects: 1},
+		"interim answers by HTTP/2":       {lines: line + "reverse_proxy h2c://" + s.addr, query: "do=hints&status=429", status: 429, then: runs, effects: 2},
+		"as large as max_response":        {query: "size=1000", status: 200, then: repeated, effects: 1},
+		"larger":                          {query: "size=1001", status: 200, then: "not_kept", effects: 1},
+		"larger, not announced":           {query: "size=5000", status: 200, then: "not_kept", effects: 1},
+		"a stream":                        {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
+		"broken before the answer":        {query: "do=break", status: 502, then: "unknown", effects: 1},
+		"broken in the answer":            {query: "do=half", status: 200, then: "unknown", effects: 1},
+		"less than announced":             {lines: line + "route {\nheader Content-Length 100\nrespond x\n}", status: 200, then: "unknown"},
+		"a proxy that waits no longer":    {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=wait", status: 504, then: "unknown", effects: 1},
+		"a kept connection, broken":       {lines: line + "route {\n" + proxy + "}", query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
+		"a panic":                         {lines: line + "route {\nother_proxy " + dead + " 0\n}", status: 0, then: "unknown"},
+		"another proxy":                   {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "status=502", status: 502, then: repeated, effects: 1},
+		"another proxy, broken":           {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
+		"another proxy, broken, 408":      {lines: line + "route {\nother_proxy " + s.addr + " 408\n}", query: "do=break", status: 408, then: "unknown", effects: 1},
+		"another proxy, broken, 500":      {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 500\n}", query: "do=break", status: 500, then: "unknown", effects: 1},
+		"another proxy, a part of a head": {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=part", status: 502, then: repeated, effects: 1},
+		"no TLS":                          {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
+		"no TLS, by a name":               {lines: line + "reverse_proxy https://" + s.addr + " {\ntransport http {\ntls_server_name {http.request.host}\n}\n}", status: 502, then: runs},
+		"an error":                        {lines: line + "error 500", status: 500, then: "unknown"},
+		"an error of a route":             {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
+		"an error that forbids":           {lines: line + "error 403", status: 403, then: runs},
+		"no connection":                   {lines: line + "reverse_proxy " + dead, status: 502, then: runs},
+		"no connection, written":          {lines: line + "reverse_proxy " + dead + " " + dead + " {\nlb_retries 2\n}", status: 502, then: runs},
+		"no upstream":                     {lines: line + "reverse_proxy {\ndynamic srv nowhere.invalid\n}", status: 503, then: runs},
 		"the second upstream": {lines: line + "reverse_proxy " + dead + " " + s.addr + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\n}",
 			query: "status=201", status: 201, then: repeated, effects: 1},
 		"sent, then no connection": {lines: line + "reverse_proxy " + s.addr + " " + dead + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
@@ -256,12 +259,15 @@ func TestOutcomes(t *testing.T) {
 		"an upgrade":                                  {lines: "request_header Connection Upgrade\nrequest_header Upgrade chat\n" + line + proxy, query: "do=upgrade", status: 101, then: "not_kept", effects: 1},
 		"a second line":                               {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
 		"a second key, missing":                       {lines: line + "route {\nonce {\nscope none\nkey {http.request.uri.query.none}\nrequired\n}\n" + proxy + "}", status: 400, then: runs},
-		"a rewrite":                                   {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
-		"an answer of Caddy":                          {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
-		"nothing":                                     {lines: line, status: 200, then: repeated},
-		"serialize":                                   {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
-		"serialize around":                            {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
-		"authentication behind":                       {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
+		"a second key, after the answer": {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + second + "respond 500\n}\n}",
+			query: "status=204&other=a", status: 500, then: repeated, effects: 1},
+		"a second key, after authentication": {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?size=3000\n}\n" + second + proxy + "}", query: "other=b", status: 200, then: repeated, effects: 2},
+		"a rewrite":                          {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
+		"an answer of Caddy":                 {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
+		"nothing":                            {lines: line, status: 200, then: repeated},
+		"serialize":                          {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
+		"serialize around":                   {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"authentication behind":              {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
 	}
 	for _, status := range []int{200, 204, 303, 304, 404, 500, 502, 503} {
 		outcomes[fmt.Sprint(status)] = outcome{query: fmt.Sprint("status=", status), status: status, then: repeated, effects: 1}

@@ -60,7 +60,10 @@ func outcomeOf(err error) outcome {
 	return failed
 }
 
-const reasonField = "Orderly-Once"
+const (
+	reasonField        = "Orderly-Once"
+	outcomePlaceholder = "http.once.outcome"
+)
 
 // answer writes the outcome as problem details (RFC 9457).
 func (o outcome) answer(w http.ResponseWriter, r *http.Request) error {

@@ -106,28 +106,38 @@ func patiently(ctx context.Context, do func(context.Context) error) (ended <-cha
 
 // load finds the record of a key that is not older than keep now. It returns nil if there is none.
 func (r *records) load(ctx context.Context, k *key, keep time.Duration, now time.Time) (*record, error) {
-	var found *record
-	_, err := patiently(ctx, func(ctx context.Context) error {
-		oldest := folder(now.Add(-keep - clockSkew))
-		for t := now.Add(clockSkew); folder(t) >= oldest; t = t.Add(-day) {
-			sealed, err := r.storage.Load(ctx, folder(t)+"/"+k.hash)
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			if err == nil {
-				found, err = k.open(sealed)
-			}
-			return err
-		}
-		return nil
+	var sealed []byte
+	_, err := patiently(ctx, func(ctx context.Context) (err error) {
+		sealed, err = r.newest(ctx, k.hash, now.Add(clockSkew), now.Add(-keep-clockSkew))
+		return err
 	})
-	if err != nil {
-		return nil, fmt.Errorf("loading a record from the storage: %w", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
-	if found != nil && now.Sub(found.Since) > keep {
+	var found *record
+	if err == nil {
+		found, err = k.open(sealed)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("loading a record from the storage: %w", err)
+	case now.Sub(found.Since) > keep:
 		return nil, nil
 	}
 	return found, nil
+}
+
+// newest looks into the folder of a day, and of each day before it until the oldest one.
+func (r *records) newest(ctx context.Context, hash string, from, oldest time.Time) ([]byte, error) {
+	for last := folder(oldest); ; from = from.Add(-day) {
+		name := folder(from)
+		if name < last {
+			return nil, fs.ErrNotExist
+		}
+		if sealed, err := r.storage.Load(ctx, name+"/"+hash); !errors.Is(err, fs.ErrNotExist) {
+			return sealed, err
+		}
+	}
 }
 
 // store writes the record of a key, or removes that of one that was freed. After an error, that may

@@ -214,13 +214,22 @@ func (p *passage) begin() error {
 	}
 	if err != nil {
 		p.leaveAfter(func() {
-			if <-ended; !isLost(turn) {
-				removed, _ := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since}) // if this fails, too, repetitions are refused
-				<-removed
-			}
+			<-ended
+			p.remove(turn)
 		})
 	}
 	return err
+}
+
+// remove removes the record of a request that has not run. If it cannot within a minute, repetitions are
+// refused.
+func (p *passage) remove(turn serializer.Turn) {
+	for begun := time.Now(); !isLost(turn) && time.Since(begun) < time.Minute; time.Sleep(time.Second) {
+		ended, err := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since})
+		if <-ended; err == nil {
+			return
+		}
+	}
 }
 
 // leaveAfter hands the turn over later, when the storage has ended what it was asked for. Until then, that
@@ -245,11 +254,14 @@ func isLost(turn serializer.Turn) bool {
 // run lets the first request through to the next handlers, stores what became of it, hands the turn
 // over, and then sends the answer.
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	p.repl.Set("http.once.outcome", string(first))
+	p.sent.repl, p.sent.cut = p.repl, func(cause error) { p.context.Revoke(cause) }
+	if _, another := p.repl.Get(outcomePlaceholder); !another { // with a key of its own, which needs the notes
+		p.sent.forgetNotes()
+	}
+	p.repl.Set(outcomePlaceholder, string(first))
 	p.repl.Set(p.again(), true)
 	r.Header.Del("Accept-Encoding") // a repetition may accept none
 	w.Header().Del("Retry-After")   // of a queue before that has refused the request
-	p.sent.init(p.repl, func(cause error) { p.context.Revoke(cause) })
 	p.context.Begin(r, p.turn)
 	turncontext.Trace(r, p.sent.trace())
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))
@@ -296,7 +308,7 @@ func (p *passage) settle(err error) {
 	}
 	p.count(counted)
 	if p.asked.Outcome == unknown {
-		p.repl.Set("http.once.outcome", string(unknown)) // for the pages of error routes
+		p.repl.Set(outcomePlaceholder, string(unknown)) // for the pages of error routes
 	}
 }
 
@@ -339,7 +351,7 @@ func (p *passage) refuse(w http.ResponseWriter, r *http.Request, err error) erro
 }
 
 func (p *passage) count(o outcome) {
-	p.repl.Set("http.once.outcome", string(o))
+	p.repl.Set(outcomePlaceholder, string(o))
 	requests.WithLabelValues(string(o)).Inc()
 }
 

@@ -39,7 +39,7 @@ func (p *passage) judge(answer responsebuffer.Answer, err error) outcome {
 	upstream, answered := p.repl.Get(statusPlaceholder)
 	// An upstream may have acted before another one, or a handler, gave the status. Nothing notes the status of
 	// a proxy that is not Caddy's.
-	doubt := answered && upstream != status || sent && !answered && (err != nil || !p.handler.FreeErrors) || p.sent.earlier.Load()
+	doubt := answered && upstream != status || sent && !answered || p.sent.earlier.Load()
 	switch {
 	case p.context.Revoked() != nil || p.turn.Context().Err() != nil:
 		return unknown
