@@ -33,11 +33,9 @@ type KeepAlive struct {
 	Always bool `json:"always,omitempty"`
 }
 
-const leastInterval = time.Second
-
 // keepAlive is the setting of the interval, and of the word always.
 func keepAlive() setting {
-	s := directive.DurationSetting("keepalive", "15s", leastInterval, directive.Longest, func(s *Handler) **caddy.Duration {
+	s := directive.DurationSetting("keepalive", "15s", time.Second, directive.Longest, func(s *Handler) **caddy.Duration {
 		return &cmp.Or(s.KeepAlive, new(KeepAlive)).Interval // of nobody if it is off
 	})
 	s.Syntax, s.Usual, s.Parse = "[<interval>] [always]", "off", (*Handler).parseKeepAlive
@@ -54,7 +52,7 @@ func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) (err error) {
 		case s.KeepAlive.Interval != nil:
 			err = d.Errf("keepalive: unexpected %q after another interval; expected one", d.Val())
 		default:
-			interval, err = directive.DurationOf(d, "keepalive", d.Val(), leastInterval)
+			interval, err = directive.DurationOf(d, "keepalive", d.Val(), time.Second)
 			s.KeepAlive.Interval = &interval
 		}
 	}
