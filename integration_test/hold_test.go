@@ -106,7 +106,10 @@ func TestHeldTurnInErrorRoute(t *testing.T) {
 		options string
 		end     func(c *caddy, holder <-chan testcaddy.Answer)
 	}{
-		"answered": {heldForAnHour, (*caddy).release},
+		"answered": {heldForAnHour, func(c *caddy, holder <-chan testcaddy.Answer) {
+			c.release(holder)
+			c.awaitQueue("serializer_", 1, 0)
+		}},
 		"longer than held": {"hold_at_least " + held.String(), func(c *caddy, holder <-chan testcaddy.Answer) {
 			second := c.waiter("second", 2)
 			wait.Until(c.t, "the time has passed", func() bool { return time.Since(c.Hit("holder").Entered) > 3*held })
