@@ -183,6 +183,30 @@ func TestSlowNetworksAtAnOpening(t *testing.T) {
 	}
 }
 
+// Bug: turns that waited side by side for browsers which had gone, or did not come, counted as if they had come
+// one after another. Then browsers that were here came too late for theirs, at many places.
+func TestAbsencesSideBySide(t *testing.T) {
+	const roundTrip = 400 * time.Millisecond
+	inShop(t, func(s *shop) {
+		s.load(opensAt(time.Now().Add(20*time.Second)), noVisit, places(30), func(h *Handler) { h.WaitingPage.OpensBy = "" })
+		var all sync.WaitGroup
+		for i := range 150 {
+			b := s.newBrowser()
+			b.ip = fmt.Sprintf("2001:db8:%x::1", i)
+			b.twice("page")
+			all.Go(func() {
+				for turn := false; !turn; turn = strings.Contains(b.asks().text, `"turn":true`) {
+					time.Sleep(roundTrip)
+				}
+				if time.Sleep(roundTrip); i%3 > 0 { // the others do not come for their turns
+					b.opens("/?work=1s").want("200")
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
 // The cookie of a place that has ended, sent again and again, gives places whose turns wait for nobody.
 func TestReplayedCookieProvesNothing(t *testing.T) {
 	inShop(t, func(s *shop) {

@@ -359,6 +359,9 @@ func (s *Handler) answerRefusal(p *passage, w http.ResponseWriter) error {
 	failure, _ := errors.AsType[caddyhttp.HandlerError](p.failure)
 	p.all.turns.Around().Fail(turncontext.ErrRefused)
 	if p.about.Reason == "" && failure.StatusCode < 500 {
+		if s.line.Visits != nil { // as in serveInside
+			waitingpage.WithholdCookies(w.Header())
+		}
 		return p.failure
 	}
 	w.Header().Set("Retry-After", p.retryAfter(time.Now()))

@@ -199,12 +199,13 @@ type browser struct {
 	*shop
 	jar *cookiejar.Jar
 	ctx context.Context // of its requests
+	ip  string          // if it does not share one
 }
 
 func (s *shop) newBrowser(cookies ...*http.Cookie) *browser {
 	jar, _ := cookiejar.New(nil)
 	jar.SetCookies(address, cookies)
-	return &browser{s, jar, s.Context()}
+	return &browser{shop: s, jar: jar, ctx: s.Context()}
 }
 
 var address = &url.URL{Scheme: "http", Host: "example.com"}
@@ -220,6 +221,9 @@ type answer struct {
 func (b *browser) sends(method, path string, body io.Reader, header ...string) (a answer) {
 	r, w := httptest.NewRequestWithContext(b.ctx, method, "http://example.com"+path, body), httptest.NewRecorder()
 	testcaddy.SetHeader(r, header)
+	if b.ip != "" {
+		r.RemoteAddr = "[" + b.ip + "]:1"
+	}
 	for _, cookie := range b.jar.Cookies(address) {
 		r.AddCookie(cookie)
 	}
@@ -361,7 +365,7 @@ func (b *browser) shops(random *rand.Rand) {
 		b.posts("/pay?" + stayField + "=" + fmt.Sprint(visitIdle.Seconds()))
 	case 6: // hangs up
 		ctx, cancel := context.WithTimeout(b.ctx, 5*time.Millisecond)
-		(&browser{b.shop, b.jar, ctx}).opens("/?work=10ms")
+		(&browser{b.shop, b.jar, ctx, ""}).opens("/?work=10ms")
 		cancel()
 	}
 }

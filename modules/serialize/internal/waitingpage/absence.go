@@ -41,8 +41,7 @@ func (of absent) both() []absent { return slices.Compact([]absent{{of.queue, "",
 type absence struct {
 	used     float64 // of the allowance, from 0 to 1
 	latest   time.Time
-	claimed  time.Time // when a turn was claimed last, or zero
-	forgiven bool      // since then
+	forgiven bool // since a turn was claimed
 }
 
 const (
@@ -91,11 +90,14 @@ func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 }
 
 // In place of a part: a client has claimed a turn, or came for one that had just been given up. That one may have
-// waited too short for the client's network, so what was used is forgiven. But that is only what the client says:
-// without a claim in the last minute, it is forgiven once.
+// waited too short for the client's network, so what was used is forgiven. But that is only what the client says: until
+// a turn is claimed, it is forgiven once, and then so far that a sixth is left, or else networks that need more than
+// leastAbsence would never claim one.
 const (
 	claimed = -1
 	late    = -2
+
+	usedAfterLate = 5.0 / 6
 )
 
 // settle takes an allowance back, and notes which part of it the turn has cost.
@@ -119,9 +121,11 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 			cost, now := a.costs[of], time.Now()
 			switch {
 			case part == claimed:
-				a.costs[of] = absence{latest: now, claimed: now}
-			case part == late && (!cost.forgiven || now.Sub(cost.claimed) < absencesKept):
-				a.costs[of] = absence{latest: now, claimed: cost.claimed, forgiven: true}
+				a.costs[of] = absence{latest: now}
+			case part == late && cost.forgiven:
+				a.costs[of] = absence{min(cost.used, usedAfterLate), now, true}
+			case part == late:
+				a.costs[of] = absence{latest: now, forgiven: true}
 			}
 		}
 	}

@@ -214,7 +214,7 @@ func answerPlace(w http.ResponseWriter, r *http.Request, k known) error {
 	switch {
 	case t == nil && k.id == "":
 		text = []byte(`{"gone":true}`)
-	case t != nil:
+	case t != nil && !t.isVisit(): // which lasts by what the upstream gets
 		t.locked(t.arriveLocked)
 		defer t.locked(t.departLocked)
 		// Before an opening, the question is held until the next contact is due, unless that is long: timers of

@@ -77,6 +77,11 @@ func (b *Book) Knows(r *http.Request, space, queue string) bool {
 	return len(taken(r)) > 0 && b.find(r, space, queue).id != ""
 }
 
+func (t *Ticket) isVisit() (is bool) {
+	t.locked(func() { is = t.visit != nil })
+	return is
+}
+
 // beginLocked makes the turn a visit.
 func (t *Ticket) beginLocked() {
 	t.state, t.visit = visiting, &visit{began: time.Now()}
