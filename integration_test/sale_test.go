@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
+const salePrograms = 200
+
 // sale is the recipe "A ticket sale": two Caddys behind HAProxy, and a shop.
 type sale struct {
 	*testing.T
@@ -27,21 +31,18 @@ type sale struct {
 	payment string // of the payment's site
 	caddys  [2]*caddy
 	files   [2]string // their Caddyfiles
-	program *testcaddy.Browser
+	client  http.RoundTripper
 	notes   *testcaddy.Upstream // what comes to the shop
+	early   sync.WaitGroup      // until all programs have come before the opening
+	left    atomic.Int64        // how many have left
 }
 
 func startSale(t *testing.T) *sale {
 	haproxy := testcaddy.Need(t, "haproxy", "apt-get install haproxy")
-	s := &sale{T: t, notes: testcaddy.NewUpstream(t)}
-	pay := func(w http.ResponseWriter, _ *http.Request) { // which sends browsers back by a form
-		fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
-	}
-	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(pay)), "127.0.0.1", "localhost", 1) // another site for browsers
+	s := &sale{T: t, notes: testcaddy.NewUpstream(t), client: newClient(t, "1.1").Transport}
+	s.payment = strings.Replace("http://"+testcaddy.Serve(t, http.HandlerFunc(s.pay)), "127.0.0.1", "localhost", 1) // another site for browsers
 	shop, data, proxy := testcaddy.Serve(t, s), testcaddy.TempDir(t), testprocess.FreeAddr(t)
 	s.url = "https://" + proxy
-	s.program = testcaddy.NewBrowser(t, s.url)
-	s.program.Transport = newClient(t, "1.1").Transport
 	_, recipe, _ := strings.Cut(readDocument(t, "recipes.md"), "\n## A ticket sale\n")
 	blocks := strings.Split(recipe, "```")
 	site, options := strings.TrimPrefix(blocks[1], "caddyfile"), strings.TrimPrefix(blocks[3], "caddyfile")
@@ -52,7 +53,7 @@ func startSale(t *testing.T) *sale {
 		mine := testprocess.FreeAddr(t)
 		config = strings.Replace(config, addr, mine, 1)
 		s.files[i] = strings.NewReplacer("{\n\tservers", "{\n\tadmin {$ADMIN}\n\tservers", "10.0.0.10", "127.0.0.1",
-			"example.com", strings.Replace(mine, "127.0.0.1", "http://", 1), "/srv/shop/waiting.html", page, "concurrency 200", "concurrency 1",
+			"example.com", strings.Replace(mine, "127.0.0.1", "http://", 1), "/srv/shop/waiting.html", page, "concurrency 200", "concurrency 20",
 			"localhost:9000", shop+" {\nheader_up Token {http.serialize.token}\nheader_up Caddy "+mine+"\n}").Replace(options + site)
 		// With more time, pages would not come for so long that they learn of another moment late.
 		s.caddys[i] = &caddy{t: t, Server: testcaddy.Start(t, s.opensIn(i, 90*time.Second), "XDG_DATA_HOME="+data), dir: filepath.Join(data, "caddy", "queues")}
@@ -60,7 +61,7 @@ func startSale(t *testing.T) *sale {
 	file := filepath.Join(data, "haproxy.cfg")
 	testcaddy.WriteFile(t, file, config)
 	testprocess.Start(t, exec.CommandContext(t.Context(), haproxy, "-db", "-f", file))
-	wait.Until(t, "HAProxy answers", func() bool { return s.program.Does("GET", "/health").StatusCode == http.StatusOK })
+	wait.Until(t, "HAProxy answers", func() bool { return s.newCustomer().Does("GET", "/health").StatusCode == http.StatusOK })
 	return s
 }
 
@@ -93,23 +94,63 @@ func (s *sale) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Somebody comes before the opening, visits, pays elsewhere and logs out. Another one waits at the other Caddy.
+// pay is the payment's site. It sends browsers back by a form.
+func (s *sale) pay(w http.ResponseWriter, _ *http.Request) {
+	fmt.Fprintf(w, `<!doctype html><title>payment</title><form method="post" action="%s/payment/return"><input name="number" value="7"></form>`, s.url)
+}
+
+// newCustomer is a program that comes as a browser does.
+func (s *sale) newCustomer() *testcaddy.Browser {
+	b := testcaddy.NewBrowser(s.T, s.url)
+	b.Transport = s.client
+	return b
+}
+
+// comes opens the shop's page, waits with the waiting page if it has to, and does what people do.
+func (s *sale) comes(b *testcaddy.Browser) {
+	page := []string{"Accept", "text/html", "Sec-Fetch-Mode", "navigate"}
+	a := b.Does("GET", "/tickets", page...)
+	if !strings.Contains(a.Text, "It opens:") {
+		s.Errorf("before the opening, a program gets %v", a)
+	}
+	s.early.Done()
+	for ; a.Header.Get("Refresh") != ""; a = b.Does("GET", "/tickets", page...) {
+		for waits := true; waits; waits = strings.Contains(a.Text, `"number"`) {
+			a = b.Does("GET", "/tickets", "Accept", "text/html", "Orderly-Place", "ask")
+		}
+	}
+	answers := []string{a.Status}
+	for _, path := range []string{"/pictures/1", "/pictures/2", "/cart", "/pay", "/order", "/logout"} {
+		answers = append(answers, b.Does("POST", path).Status)
+	}
+	if slices.ContainsFunc(answers, func(a string) bool { return a != "200 OK" && a != "303 See Other" }) {
+		s.Errorf("a visitor gets %q", answers)
+	}
+	s.left.Add(1)
+}
+
+// Programs and browsers come before the opening, are drawn, visit, pay elsewhere and log out.
 // Bug: nobody but the first visitors got in, since no visit ended before it was idle.
 func TestTicketSale(t *testing.T) {
 	t.Parallel()
 	s := startSale(t)
 	outside := []string{"/", "/health", "/payment/return", "/robots.txt", "/static/logo.svg", "/webhooks/paid"}
 	for _, path := range outside {
-		s.program.Does("GET", path)
+		s.newCustomer().Does("GET", path)
 	}
 	buyer := s.opens(openPage(t))
 	buyer.until(`document.querySelector('[aria-label="Example Tickets"]') && document.body.innerText.includes("It opens:")`)
+	var programs sync.WaitGroup
+	t.Cleanup(programs.Wait)
+	s.early.Add(salePrograms)
+	for range salePrograms {
+		programs.Go(func() { s.comes(s.newCustomer()) })
+	}
+	s.early.Wait()
 	for i, c := range s.caddys {
 		check(t, c.Load("text/caddyfile", s.opensIn(i, 2*time.Second)))
 	}
 	buyer.until("document.title === '/tickets' && document.images.length === 2 && [...document.images].every(i => i.naturalWidth > 0)")
-	other := s.opens(openPage(t))
-	other.until(onWaitingPage)
 	var token, now string
 	buyer.run("document.querySelector('p').innerText", &token)
 	for range 2 { // bug: the balancer sent every second one to another Caddy, since the return has no cookies
@@ -118,27 +159,28 @@ func TestTicketSale(t *testing.T) {
 		buyer.run("document.forms[0].submit()", nil)
 		buyer.until("document.title === '/order' && location.search === '?number=7'")
 	}
+	wait.Until(t, "each logout has let the next one in", func() bool { return s.left.Load() == salePrograms })
 	if buyer.run("document.querySelector('p').innerText", &now); now != token {
 		t.Errorf("after the payment, the turn is %s; it was %s", now, token)
 	}
 	tab := s.opens(buyer.newTab())
 	tab.until("document.querySelector('p').innerText === '" + token + "'")
-	s.caddys[0].awaitQueue("sale_", 1, 1)
+	s.caddys[0].awaitQueue("sale_", 1, 0)
 	tab.run("document.forms[1].submit()", nil)
 	tab.until("document.title === '/'")
-	other.until("document.title === '/tickets'")
-	s.caddys[0].awaitQueue("sale_", 1, 0)
+	s.caddys[0].awaitQueue("sale_", 0, 0)
 	turns, free, by := make(testcaddy.Turns), make(map[string]bool), make(map[string]int)
 	for _, hit := range s.notes.Hits() {
+		by[hit.Header.Get("Caddy")]++
 		if token := hit.Header.Get("Token"); strings.HasPrefix(token, "{") { // an unknown placeholder
 			free["/"+hit.Name] = true
 		} else {
-			by[hit.Header.Get("Caddy")]++
 			turns.Saw(token, hit.Left)
 		}
 	}
-	if most := turns.MostAtOnce(); len(turns) != 2 || most != 1 || len(by) != 2 {
-		t.Errorf("%d turns, %d at once, requests of them by Caddy: %v; expected one after the other at two Caddys", len(turns), most, by)
+	most := turns.MostAtOnce()
+	if t.Logf("%d turns, %d at once, %v", len(turns), most, by); most > 20 || len(by) != 2 {
+		t.Errorf("expected 20 turns at once at most, by both Caddys")
 	}
 	if got := slices.Sorted(maps.Keys(free)); !slices.Equal(got, outside) {
 		t.Errorf("without a turn: %q; expected %q", got, outside)
