@@ -450,10 +450,11 @@ func (p *passage) revoke(cause error) {
 	if p.handler.DryRun && !errors.Is(cause, serializer.ErrEvicted) {
 		return // it must not harm a live site
 	}
+	inside := p.context.Inside() // soon, it may have left
 	if !p.context.Revoke(cause) {
 		return
 	}
-	if p.context.Inside() {
+	if inside {
 		report.Revoked(&p.about, cause)
 	}
 	time.AfterFunc(revokedPatience, func() {
