@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unsafe"
@@ -140,6 +141,13 @@ func growStack(n int) byte {
 // Bug: on a busy machine, the first ones were refused after a minute, the default timeout.
 func TestPlacesAndVisitsAreSmall(t *testing.T) {
 	const browsers = 150
+	var many sync.WaitGroup
+	gate := make(chan struct{})
+	for range 10 * browsers { // of goroutines, the runtime keeps something for later ones
+		many.Go(func() { <-gate })
+	}
+	close(gate)
+	many.Wait()
 	for name, visit := range map[string]*Visit{"place": nil, "visit": {Idle: caddy.Duration(time.Hour)}} {
 		s, word := newShop(t, places(4*browsers), func(h *Handler) {
 			h.Visit, h.WaitingPage.Hold = visit, new(caddy.Duration(time.Hour)) // however busy the machine is
