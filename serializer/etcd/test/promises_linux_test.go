@@ -257,16 +257,17 @@ func (c *tested) faults() map[string]func() {
 // leases are those in etcd.
 func (c *tested) leases() map[clientv3.LeaseID]bool {
 	leases := make(map[clientv3.LeaseID]bool)
-	c.boss.do(func(ctx context.Context, client *clientv3.Client) error {
+	list := func(ctx context.Context, client *clientv3.Client) error {
 		all, err := client.Leases(ctx)
-		if err != nil {
-			return err
+		if err == nil {
+			for _, lease := range all.Leases {
+				leases[lease.ID] = true
+			}
 		}
-		for _, lease := range all.Leases {
-			leases[lease.ID] = true
-		}
-		return nil
-	})
+		return err
+	}
+	// On a busy machine, the leader may change meanwhile.
+	wait.Eventually(c.boss.t, "the servers list their leases", func() error { return c.boss.try(list) })
 	return leases
 }
 
