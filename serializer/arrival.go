@@ -47,8 +47,8 @@ type Arrival struct {
 	Slots func() []string
 
 	// Holds are the turns that the caller has already, in other queues: one that arrives again in
-	// its own waits for itself. While it waits, it leaves none of them. A store may issue no tickets until some holders have left. It still issues those
-	// that these holders ask for; see [ErrNotNow].
+	// its own waits for itself. While it waits, it leaves none of them. A store may issue no tickets
+	// until some holders have left. It still issues those that these holders ask for; see [ErrNotNow].
 	Holds []Turn
 
 	// Requester describes what the arrival is for, to people who read the queue, for example

@@ -30,8 +30,9 @@ import (
 // # States
 //
 // A local ticket is arriving, waiting, inside or over, in this order, and before it is inside perhaps
-// seeking a slot. Each change happens under Engine.mu, and the change to inside or over ends the wait with one message, if it
-// has begun. The goroutine of the caller then removes a refused ticket from the store.
+// seeking a slot. Each change happens under Engine.mu, and the change to inside or over ends the wait
+// with one message, if it has begun. The goroutine of the caller then removes a refused ticket from
+// the store.
 //
 // # Locks
 //

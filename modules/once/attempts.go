@@ -99,7 +99,8 @@ func (a *attempts) trace() *httptrace.ClientTrace {
 			}
 		},
 		GotConn: func(info httptrace.GotConnInfo) {
-			a.ask()                                      // GetConn is not called for a connection by HTTP/2 whose request hung up while it was dialed
+			// GetConn is not called for a connection by HTTP/2 whose request hung up while it was dialed.
+			a.ask()
 			if a.open.Load() && !a.isShared(info.Conn) { // HTTP/2 repeats only what was not processed
 				_ = info.Conn.Close()
 			}
