@@ -91,13 +91,14 @@ func (a *absences) offer(of absent, places int) (allowed, left time.Duration) {
 
 // In place of a part: a client has claimed a turn, or came for one that had just been given up. That one may have
 // waited too short for the client's network, so what was used is forgiven. But that is only what the client says: until
-// a turn is claimed, it is forgiven once, and then so far that a sixth is left, or else networks that need more than
-// leastAbsence would never claim one.
+// a turn is claimed, it is forgiven once, and then so far that half is left, and a sixth to the client. Otherwise,
+// networks that need more than leastAbsence would never claim one.
 const (
 	claimed = -1
 	late    = -2
 
-	usedAfterLate = 5.0 / 6
+	usedAfterLate       = 1.0 / 2
+	clientUsedAfterLate = 5.0 / 6
 )
 
 // settle takes an allowance back, and notes which part of it the turn has cost.
@@ -110,20 +111,23 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 		}
 	}
 	if part > 0 {
-		a.chargeLocked(of, part)
+		a.chargeLocked(of, allowed, part)
 	}
 	if part > 0 && of.here {
-		a.chargeLocked(absent{of.queue, of.client, false}, part)
+		a.chargeLocked(absent{of.queue, of.client, false}, allowed, part)
 	}
 	for _, here := range []bool{true, false} {
 		of.here = here
 		for _, of := range of.both() {
-			cost, now := a.costs[of], time.Now()
+			cost, now, most := a.costs[of], time.Now(), usedAfterLate
+			if of.client != "" {
+				most = clientUsedAfterLate
+			}
 			switch {
 			case part == claimed:
 				a.costs[of] = absence{latest: now}
 			case part == late && cost.forgiven:
-				a.costs[of] = absence{min(cost.used, usedAfterLate), now, true}
+				a.costs[of] = absence{min(cost.used, most), now, true}
 			case part == late:
 				a.costs[of] = absence{latest: now, forgiven: true}
 			}
@@ -132,17 +136,19 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 }
 
 // chargeLocked notes what a turn has cost a queue and a client in it.
-func (a *absences) chargeLocked(of absent, part float64) {
+func (a *absences) chargeLocked(of absent, allowed time.Duration, part float64) {
 	queue := absent{of.queue, "", of.here}
 	if of != queue {
 		before := a.costs[of].used
-		part = max(min(a.addLocked(of, part), 0.5)-before, 0)
+		part = max(min(a.addLocked(of, allowed, part), 0.5)-before, 0)
 	}
-	a.addLocked(queue, part)
+	a.addLocked(queue, allowed, part)
 }
 
-func (a *absences) addLocked(of absent, part float64) (used float64) {
+// addLocked adds a part. Of turns that have waited side by side, each costs only what the one before has left.
+func (a *absences) addLocked(of absent, allowed time.Duration, part float64) (used float64) {
 	cost := a.costs[of]
+	part = min(part, time.Since(cost.latest).Seconds()/allowed.Seconds())
 	cost.used, cost.latest = min(cost.used+part, 1), time.Now()
 	a.costs[of] = cost
 	return cost.used

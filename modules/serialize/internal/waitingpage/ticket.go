@@ -370,8 +370,7 @@ func (t *Ticket) endLocked(why error) {
 	if t.state == offered && errors.Is(why, errAway) { // else its browser may come, and be refused
 		t.line.Load().Report.Count(string(serializer.ReasonGone))
 		if t.turn != nil && t.proven.Load() {
-			places := max(t.line.Load().Capacity, 1) // of which this turn has kept one
-			part = time.Since(t.came).Seconds() / t.allowed.Seconds() / float64(places)
+			part = time.Since(t.came).Seconds() / t.allowed.Seconds()
 		}
 	}
 	t.absences().settle(t.absent(), t.allowed, part)

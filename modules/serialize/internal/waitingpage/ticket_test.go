@@ -240,20 +240,30 @@ func TestAbsencesEndApart(t *testing.T) {
 	})
 }
 
-// What browsers that have gone have cost counts for half of what those that are here may cost, at most. Bug:
-// ten places of which one had gone, and nine were given up when their turns came, cost nine seconds.
+// What browsers that have gone have cost counts for half of what those that are here may cost, at most. Turns that
+// wait side by side cost what one does. Bug: ten places of which one had gone, and nine were given up when their
+// turns came, cost nine seconds.
 func TestAbsencesCountTogether(t *testing.T) {
-	a := absences{costs: make(map[absent]absence)}
-	for i, step := range []struct {
-		here bool
-		part float64
-		left time.Duration
-	}{{false, 0.5, 3 * time.Second}, {false, 0.25, 3 * time.Second}, {true, 0.25, 1500 * time.Millisecond}, {true, 0.25, 0}} {
-		a.settle(absent{queue: "q", here: step.here}, allowance, step.part)
-		if _, left := a.offer(absent{queue: "q", here: true}, 0); left != step.left {
-			t.Errorf("after step %d, %v are left; expected %v", i, left, step.left)
+	synctest.Test(t, func(t *testing.T) {
+		a := absences{costs: make(map[absent]absence)}
+		for i, step := range []struct {
+			here       bool
+			part       float64
+			sideBySide bool
+			left       time.Duration
+		}{
+			{false, 0.5, false, 3 * time.Second}, {false, 0.25, false, 3 * time.Second}, {true, 0.25, false, 1500 * time.Millisecond},
+			{true, 0.25, true, 1500 * time.Millisecond}, {true, 0.25, false, 0},
+		} {
+			if !step.sideBySide {
+				time.Sleep(time.Duration(step.part * float64(allowance)))
+			}
+			a.settle(absent{queue: "q", here: step.here}, allowance, step.part)
+			if _, left := a.offer(absent{queue: "q", here: true}, 0); left != step.left {
+				t.Errorf("after step %d, %v are left; expected %v", i, left, step.left)
+			}
 		}
-	}
+	})
 }
 
 // Bug: one client that kept its cookies and never claimed a turn idled a queue: each turn that
@@ -284,7 +294,7 @@ func TestClientThatNeverClaims(t *testing.T) {
 // did the same.
 func TestLateBrowserIsNotAbsent(t *testing.T) {
 	inQueue(t, func(q *queue, inside serializer.Turn) {
-		for _, want := range []time.Duration{3 * time.Second, time.Second / 2} {
+		for _, want := range []time.Duration{3 * time.Second, 3 * time.Second / 2} {
 			for i := range 10 {
 				q.givenTo(fmt.Sprint(i)).proven.Store(true)
 			}
