@@ -148,7 +148,7 @@ func (e *Engine) seekersBeforeLocked(t *Ticket) (seekers int) {
 	slots := sync.OnceValue(e.slotsLocked)
 	for o := t.prev; o != nil; o = o.prev {
 		has := o.Local() && o.state == inside
-		if !o.Local() {
+		if !has { // its slot's ticket may have been admitted already
 			_, has = slots()[holderAddress(o)]
 		}
 		seekers += one(!has)

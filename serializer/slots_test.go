@@ -2,6 +2,7 @@ package serializer_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,6 +124,36 @@ func TestSlotsInOrder(t *testing.T) {
 	for _, next := range waiters {
 		next.enters(t).Leave() // the others must not be on the slot
 	}
+}
+
+// A store that says late which slot the first caller has got.
+type lateSlot struct {
+	*script
+	asked        atomic.Bool
+	joined, told chan struct{}
+}
+
+func (s *lateSlot) Stands(t *serializer.Ticket) bool {
+	if strings.HasPrefix(t.Queue, "%=") && !s.asked.Swap(true) {
+		close(s.joined)
+		<-s.told
+	}
+	return true
+}
+
+// Bug: a caller whose slot was given at that moment counted twice, and one that does not wait was refused
+// although a slot was free.
+func TestSlotIsFreeForNextCaller(t *testing.T) {
+	s := &lateSlot{script: newScript(), joined: make(chan struct{}), told: make(chan struct{})}
+	e := serializer.New(s, serializer.Options{})
+	first := start(e, slotted(2, "a", "b"))
+	<-s.joined
+	a := slotted(2, "a", "b")
+	a.NoWait = true
+	_, err := e.Enter(t.Context(), a)
+	close(s.told)
+	must(t, err)
+	first.enters(t)
 }
 
 // If the ticket of a slot is taken out, the turn is revoked. When it has left, the slot is free.
