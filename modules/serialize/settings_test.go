@@ -146,6 +146,7 @@ func TestLinesOfOneQueue(t *testing.T) {
 		`"slots": ["{env.NO_SUCH}"], `:       `slots "{env.NO_SUCH}"`,
 		`"slots": ["{http.request.host}"], `: `slots "{http.request.host}"`,
 		slotted + `"slots": ["b", "a"], `:    "",
+		slotted + `"slots": ["a b"], `:       `slots: two lines of queue "slotted_" differ`, // Bug: it was taken for the two
 		slotted + `"slots": ["a", "c"], `:    `slots: two lines of queue "slotted_" differ`,
 		slotted + `"concurrency": 2, `:       "has no slots",
 		slotted + `"dry_run": true, `:        "has no slots",

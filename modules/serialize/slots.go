@@ -59,5 +59,5 @@ func (s *Handler) slotsText() string {
 	if s.Slots == nil {
 		return "no slots"
 	}
-	return "slots " + strings.Join(slices.Sorted(slices.Values(s.Slots)), " ")
+	return fmt.Sprintf("slots %q", slices.Sorted(slices.Values(s.Slots)))
 }
