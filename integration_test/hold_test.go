@@ -76,6 +76,17 @@ func (c *caddy) evictHeld(held serializer.TicketState) {
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
 }
 
+// Bug: whoever had waited since before a reload, which brought a pace, did not keep it.
+func TestReloadBringsPace(t *testing.T) {
+	t.Parallel()
+	c := startQueue(t, "")
+	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	check(t, c.reload(setup{site: behindQueue(heldForAnHour)}))
+	c.release(holder)
+	c.wantServed(waiter)
+	wait.Until(t, "its turn is held", func() bool { return !c.queue("serializer_").Tickets[0].HeldUntil.IsZero() })
+}
+
 // No more than concurrency enter within hold_at_least, by all Caddys of a directory together.
 func TestHeldTurnsKeepThePace(t *testing.T) {
 	t.Parallel()

@@ -380,7 +380,7 @@ func (p *passage) serve(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	outcome := p.reportEntry()
 	leave := func() { p.leave(outcome) }
 	defer leave() // for handlers that panic
-	if least := p.handler.least(); least > 0 {
+	if least := p.handler.successor().least(); least > 0 {
 		p.heldUntil = time.Now().Add(least) // last: the upstream must see no shorter time between two requests
 	}
 	return p.serveInside(w, r, next, leave)
