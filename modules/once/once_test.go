@@ -164,7 +164,8 @@ const (
 // after an answer by HTTP, in an error route, when the request came again after its answer, and when only a
 // part of a head had come, the upstream acted twice.
 // Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent. Bug: so did the status of an upstream after another one's 201.
-// Bug: a second key made the first one forget what an upstream had answered.
+// Bug: a second key made the first one forget what an upstream had answered. Bug: one in an error route did not,
+// and the key of a request that nothing had been sent of was in doubt.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
 // refusal with a reason, or an answer of its own, since the key is free.
@@ -227,22 +228,24 @@ func TestOutcomes(t *testing.T) {
 			query: "do=break", status: 504, then: "unknown", effects: 1},
 		"a part of a head, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
 			query: "do=part", status: 504, then: "unknown", effects: 1},
-		"encode in front":                   {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
-		"a refusal":                         {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
-		"a written refusal":                 {lines: "route {\n" + line + written + "}", status: 503, then: runs},
-		"an error route after the upstream": {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
-		"an error route after its answer":   {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nerror 500\n}\n}\nhandle_errors {\n" + line + proxy + "}", status: 409, then: "unknown", effects: 1},
-		"an error route after PHP":          {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
-		"an error page of a proxy":          {lines: line + proxy + "handle_errors {\nreverse_proxy " + s.addr + " {\nmethod GET\nrewrite /?status=200\n}\n}", query: "do=break", status: 200, then: "unknown", effects: 2},
-		"a refusal in an error route":       {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
-		"an error route after a refusal":    {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
-		"503 after a refusal":               {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
-		"a refusal after the upstream":      {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
-		"a written refusal after it":        {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + written + "}\n}", status: 503, then: "unknown", effects: 1},
-		"PHP":                               {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
-		"PHP, no connection":                {lines: php + dead, status: 502, then: runs},
-		"PHP, a refusal after its answer":   {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
-		"PHP, no name":                      {lines: php + "nowhere.invalid:1", status: 502, then: runs},
+		"encode in front":                    {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
+		"a refusal":                          {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
+		"a written refusal":                  {lines: "route {\n" + line + written + "}", status: 503, then: runs},
+		"an error route after the upstream":  {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
+		"an error route after its answer":    {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nerror 500\n}\n}\nhandle_errors {\n" + line + proxy + "}", status: 409, then: "unknown", effects: 1},
+		"an error route after PHP":           {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
+		"an error page of a proxy":           {lines: line + proxy + "handle_errors {\nreverse_proxy " + s.addr + " {\nmethod GET\nrewrite /?status=200\n}\n}", query: "do=break", status: 200, then: "unknown", effects: 2},
+		"once in the error route, a refusal": {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + refusal + "}", status: 502, then: runs},
+		"once in the error route, a page":    {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + "respond sorry 502\n}", status: 502, then: repeated},
+		"a refusal in an error route":        {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
+		"an error route after a refusal":     {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"503 after a refusal":                {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
+		"a refusal after the upstream":       {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
+		"a written refusal after it":         {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + written + "}\n}", status: 503, then: "unknown", effects: 1},
+		"PHP":                                {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
+		"PHP, no connection":                 {lines: php + dead, status: 502, then: runs},
+		"PHP, a refusal after its answer":    {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
+		"PHP, no name":                       {lines: php + "nowhere.invalid:1", status: 502, then: runs},
 		"PHP, tried again": {lines: php + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
 			query: "do=wait", status: 504, then: "unknown", effects: 1},
 		"PHP after authentication, tried again": {lines: "root {$HOME}\n" + line + "route {\nforward_auth " + s.addr + " {\nuri /auth?\n}\nphp_fastcgi " + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}\n}",

@@ -63,6 +63,7 @@ func outcomeOf(err error) outcome {
 const (
 	reasonField        = "Orderly-Once"
 	outcomePlaceholder = "http.once.outcome"
+	runsPlaceholder    = "http.once.runs" // is there while a first request runs
 )
 
 // answer writes the outcome as problem details (RFC 9457).

@@ -226,7 +226,7 @@ func (p *passage) begin() error {
 func (p *passage) remove(turn serializer.Turn) {
 	for begun := time.Now(); !isLost(turn) && time.Since(begun) < time.Minute; time.Sleep(time.Second) {
 		ended, err := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since})
-		if <-ended; err == nil {
+		if <-ended; err == nil || turn.Context().Err() != nil { // nothing tells if a turn that was evicted is lost later
 			return
 		}
 	}
@@ -255,8 +255,10 @@ func isLost(turn serializer.Turn) bool {
 // over, and then sends the answer.
 func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	p.sent.repl, p.sent.cut = p.repl, func(cause error) { p.context.Revoke(cause) }
-	if _, another := p.repl.Get(outcomePlaceholder); !another { // with a key of its own, which needs the notes
+	if _, another := p.repl.Get(runsPlaceholder); !another { // around, with a key of its own, which needs the notes
 		p.sent.forgetNotes()
+		p.repl.Set(runsPlaceholder, true)
+		defer p.repl.Delete(runsPlaceholder)
 	}
 	p.repl.Set(outcomePlaceholder, string(first))
 	p.repl.Set(p.again(), true)
