@@ -1,6 +1,7 @@
 package testcaddy
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -57,11 +58,12 @@ func newRequest(t testing.TB, method, url, body string, header ...string) *http.
 	return r
 }
 
-// SetHeader sets the fields of a header, which is names and values in turn.
+// SetHeader sets the fields of a header, which is names and values in turn, and may have Host.
 func SetHeader(r *http.Request, header []string) {
 	for i := 0; i+1 < len(header); i += 2 {
 		r.Header.Set(header[i], header[i+1])
 	}
+	r.Host = cmp.Or(r.Header.Get("Host"), r.Host)
 }
 
 // StayHere keeps an [http.Client] from following redirects.

@@ -15,6 +15,7 @@ import (
 
 func init() {
 	caddy.RegisterModule(otherProxy{})
+	httpcaddyfile.RegisterDirectiveOrder("other_proxy", httpcaddyfile.Before, "reverse_proxy")
 	httpcaddyfile.RegisterHandlerDirective("other_proxy", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 		h.Next()
 		args := h.RemainingArgs()

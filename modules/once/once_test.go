@@ -32,7 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// shop is an upstream that counts effects by key. The query of a request says what to do with it.
+// shop is an upstream that counts effects by key. The query of a request says what to do with it, and
+// has fields of the answer.
 type shop struct {
 	addr string
 	fcgi string        // where it speaks FastCGI
@@ -67,6 +68,12 @@ func (s *shop) count(key string) int {
 	return s.effects[key]
 }
 
+// raw are answers by what is done, after which the connection ends.
+var raw = map[string]string{
+	"part":    "HTTP/1.1 200 OK\r\nContent-Le",
+	"upgrade": "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n",
+}
+
 func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)
 	key, query := r.Header.Get("Idempotency-Key"), r.URL.Query()
@@ -75,10 +82,16 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.effects[key]++
 	n := s.effects[key]
 	s.mu.Unlock()
-	for _, name := range []string{"Location", "Retry-After", "Orderly-Once", "Content-Type", "X-Accel-Buffering", "Etag", "Link", "X-Order", "Set-Cookie"} {
-		if value := query.Get(name); value != "" {
-			w.Header().Set(name, value)
+	for name := range query {
+		if name == http.CanonicalHeaderKey(name) {
+			w.Header().Set(name, query.Get(name))
 		}
+	}
+	if text := raw[query.Get("do")]; text != "" {
+		conn, _, _ := http.NewResponseController(w).Hijack()
+		_, _ = io.WriteString(conn, text)
+		_ = conn.Close()
+		return
 	}
 	switch query.Get("do") {
 	case "wait":
@@ -89,23 +102,11 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case "break":
 		panic(http.ErrAbortHandler)
-	case "part":
-		conn, rw, _ := http.NewResponseController(w).Hijack()
-		_, _ = rw.WriteString("HTTP/1.1 200 OK\r\nContent-Le")
-		_ = rw.Flush()
-		_ = conn.Close()
-		return
 	case "half":
 		w.Header().Set("Content-Length", "100")
 		_, _ = w.Write([]byte("half"))
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	case "upgrade":
-		conn, rw, _ := http.NewResponseController(w).Hijack()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n")
-		_ = rw.Flush()
-		_ = conn.Close()
-		return
 	case "hints":
 		w.Header().Set("Link", "</style.css>; rel=preload")
 		w.WriteHeader(http.StatusEarlyHints)
@@ -121,7 +122,7 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%d%s", n, strings.Repeat("x", max(0, size-1)))
 }
 
-// site is a Caddy with a site.
+// site is a Caddy with one site or more.
 type site struct {
 	*testcaddy.Server
 	t        *testing.T
@@ -132,11 +133,19 @@ type site struct {
 // newSite starts a Caddy with a site that has these lines.
 func newSite(t *testing.T, lines string) *site {
 	t.Helper()
+	return newSites(t, map[string]string{"": lines})
+}
+
+// newSites starts a Caddy with sites that have lines, by their hosts.
+func newSites(t *testing.T, lines map[string]string) *site {
+	t.Helper()
 	addr := testprocess.FreeAddr(t)
 	s := &site{t: t, url: "http://" + addr, settings: testcaddy.Settings{
-		Caddyfile: "{\nadmin {$ADMIN}\nmetrics\n}\nhttp://" + strings.TrimPrefix(addr, "127.0.0.1") + " {\n" + lines + "\n}\n",
-		Admin:     testprocess.FreeAddr(t), Home: testcaddy.TempDir(t),
+		Caddyfile: "{\nadmin {$ADMIN}\nmetrics\n}\n", Admin: testprocess.FreeAddr(t), Home: testcaddy.TempDir(t),
 	}}
+	for host, lines := range lines {
+		s.settings.Caddyfile += "http://" + host + strings.TrimPrefix(addr, "127.0.0.1") + " {\n" + lines + "\n}\n"
+	}
 	testcaddy.WriteFile(t, filepath.Join(s.settings.Home, "index.php"), "")
 	s.start()
 	return s
@@ -173,104 +182,112 @@ func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	dead := testprocess.FreeAddr(t)
-	const line = "once {\nscope none\nmax_response 1000\nrepeat_header X-Order Set-Cookie\n}\n"
-	proxy := "reverse_proxy " + s.addr + "\n"
-	sites := make(map[string]func() *site)                             // by their lines
-	const refusal = "serialize q_ {\nconcurrency 2\n}\nserialize q_\n" // the second is stricter
-	written := strings.Replace(refusal, "q_\n", "q_ {\nerror_response text/plain full\n}\n", 1)
-	php := "root {$HOME}\n" + line + "php_fastcgi "
-	const second = "once {\nscope none\nkey {http.request.uri.query.other}\n}\n"
+	elsewhere := strings.NewReplacer("127.0.0.1", "localhost").Replace // what Caddy takes for others
+	with := func(setting string) string {
+		return "once {\nscope none\nmax_response 1000\nrepeat_header X-Order Set-Cookie\n" + setting + "}\n"
+	}
+	to := func(addrs, block string) string { return "reverse_proxy " + addrs + " {\n" + block + "\n}\n" }
+	other := func(addr string, status int) string { return fmt.Sprintf("other_proxy %s %d\n", addr, status) }
+	line, free, proxy := with(""), with("free_errors\n"), "reverse_proxy "+s.addr+"\n"
+	failed := "route {\n" + line + "error 418\n}\nhandle_errors {\n"
+	const (
+		second  = "once {\nscope none\nkey {http.request.uri.query.other}\n}\n"
+		posts   = "lb_retries 2\nlb_retry_match {\nmethod POST\n}"
+		robin   = "lb_policy round_robin\n" + posts
+		failing = "lb_policy first\nfail_duration 1m\n"                          // a failure counts for the whole Caddy
+		refusal = "serialize q_{host} {\nconcurrency 2\n}\nserialize q_{host}\n" // the second is stricter
+		events  = "serialize events_ {\ntimeout 1500ms\nkeepalive 1s always\nerror_response text/plain full\n}\n"
+		opens   = "serialize opens_ {\nwaiting_page {\nstatus 200\nopens 2126-11-30T10:00:00Z\n}\n}\n"
+	)
+	written := strings.Replace(refusal, "q_{host}\n", "q_{host} {\nerror_response text/plain full\n}\n", 1)
+	php, twice := "root {$HOME}\n"+line+"php_fastcgi ", s.fcgi+" "+elsewhere(s.fcgi)+" {\nread_timeout 50ms\n"+posts+"\n}"
 	type outcome struct {
 		lines, query string
 		kept         bool   // the first request has no body, and gets a kept connection
+		held         bool   // another request is inside meanwhile
+		page         bool   // a browser asks for a page
 		status       int    // of the first answer
 		then         string // what a repetition gets
 		effects      int    // in the end
 	}
 	outcomes := map[string]outcome{
-		"201 with Location":               {query: "status=201&Location=/orders/1%FC&Etag=%22a%22", status: 201, then: repeated, effects: 1},
-		"503 with Retry-After":            {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
-		"a refusal by another once":       {query: "status=409&Orderly-Once=running&Retry-After=5", status: 409, then: runs, effects: 2},
-		"free_errors":                     {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=500", status: 500, then: runs, effects: 2},
-		"free_errors, and a 404":          {lines: strings.Replace(line, "}", "free_errors\n}", 1) + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
-		"499, as if the client left":      {query: "status=499", status: 499, then: "unknown", effects: 1},
-		"a field that is wanted":          {query: "X-Order=7&Set-Cookie=session=1", status: 200, then: repeated, effects: 1},
-		"interim answers":                 {query: "do=hints", status: 200, then: repeated, effects: 1},
-		"interim answers by HTTP/2":       {lines: line + "reverse_proxy h2c://" + s.addr, query: "do=hints&status=429", status: 429, then: runs, effects: 2},
-		"as large as max_response":        {query: "size=1000", status: 200, then: repeated, effects: 1},
-		"larger":                          {query: "size=1001", status: 200, then: "not_kept", effects: 1},
-		"larger, not announced":           {query: "size=5000", status: 200, then: "not_kept", effects: 1},
-		"a stream":                        {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
-		"broken before the answer":        {query: "do=break", status: 502, then: "unknown", effects: 1},
-		"broken in the answer":            {query: "do=half", status: 200, then: "unknown", effects: 1},
-		"less than announced":             {lines: line + "route {\nheader Content-Length 100\nrespond x\n}", status: 200, then: "unknown"},
-		"a proxy that waits no longer":    {lines: line + "reverse_proxy " + s.addr + " {\ntransport http {\nresponse_header_timeout 50ms\n}\n}", query: "do=wait", status: 504, then: "unknown", effects: 1},
-		"a kept connection, broken":       {lines: line + "route {\n" + proxy + "}", query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
-		"a panic":                         {lines: line + "route {\nother_proxy " + dead + " 0\n}", status: 0, then: "unknown"},
-		"another proxy":                   {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "status=502", status: 502, then: repeated, effects: 1},
-		"another proxy, broken":           {lines: line + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=break", status: 502, then: "unknown", effects: 1},
-		"another proxy, broken, 408":      {lines: line + "route {\nother_proxy " + s.addr + " 408\n}", query: "do=break", status: 408, then: "unknown", effects: 1},
-		"another proxy, broken, 500":      {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 500\n}", query: "do=break", status: 500, then: "unknown", effects: 1},
-		"another proxy, a part of a head": {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "route {\nother_proxy " + s.addr + " 502\n}", query: "do=part", status: 502, then: repeated, effects: 1},
-		"no TLS":                          {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
-		"no TLS, by a name":               {lines: line + "reverse_proxy https://" + s.addr + " {\ntransport http {\ntls_server_name {http.request.host}\n}\n}", status: 502, then: runs},
-		"an error":                        {lines: line + "error 500", status: 500, then: "unknown"},
-		"an error of a route":             {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + proxy + "}", status: 200, then: "unknown", effects: 1},
-		"an error that forbids":           {lines: line + "error 403", status: 403, then: runs},
-		"no connection":                   {lines: line + "reverse_proxy " + dead, status: 502, then: runs},
-		"no connection, written":          {lines: line + "reverse_proxy " + dead + " " + dead + " {\nlb_retries 2\n}", status: 502, then: runs},
-		"no upstream":                     {lines: line + "reverse_proxy {\ndynamic srv nowhere.invalid\n}", status: 503, then: runs},
-		"the second upstream": {lines: line + "reverse_proxy " + dead + " " + s.addr + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\n}",
-			query: "status=201", status: 201, then: repeated, effects: 1},
-		"sent, then no connection": {lines: line + "reverse_proxy " + s.addr + " " + dead + " {\nlb_policy first\nfail_duration 1m\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
-			query: "do=break", status: 504, then: "unknown", effects: 1},
-		"sent, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
-			query: "do=break", status: 504, then: "unknown", effects: 1},
-		"a part of a head, then another upstream": {lines: line + "reverse_proxy " + s.addr + " " + strings.Replace(s.addr, "127.0.0.1", "localhost", 1) + " {\nlb_policy round_robin\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
-			query: "do=part", status: 504, then: "unknown", effects: 1},
-		"encode in front":                    {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
-		"a refusal":                          {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
-		"a written refusal":                  {lines: "route {\n" + line + written + "}", status: 503, then: runs},
-		"an error route after the upstream":  {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
-		"an error route after its answer":    {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nerror 500\n}\n}\nhandle_errors {\n" + line + proxy + "}", status: 409, then: "unknown", effects: 1},
-		"an error route after PHP":           {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
-		"an error page of a proxy":           {lines: line + proxy + "handle_errors {\nreverse_proxy " + s.addr + " {\nmethod GET\nrewrite /?status=200\n}\n}", query: "do=break", status: 200, then: "unknown", effects: 2},
-		"once in the error route, a refusal": {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + refusal + "}", status: 502, then: runs},
-		"once in the error route, a page":    {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + "respond sorry 502\n}", status: 502, then: repeated},
-		"a refusal in an error route":        {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + refusal + "}", status: 418, then: "unknown"},
-		"an error route after a refusal":     {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
-		"503 after a refusal":                {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
-		"a refusal after the upstream":       {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
-		"a written refusal after it":         {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + written + "}\n}", status: 503, then: "unknown", effects: 1},
-		"PHP":                                {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
-		"PHP, no connection":                 {lines: php + dead, status: 502, then: runs},
-		"PHP, a refusal after its answer":    {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
-		"PHP, no name":                       {lines: php + "nowhere.invalid:1", status: 502, then: runs},
-		"PHP, tried again": {lines: php + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}",
-			query: "do=wait", status: 504, then: "unknown", effects: 1},
-		"PHP after authentication, tried again": {lines: "root {$HOME}\n" + line + "route {\nforward_auth " + s.addr + " {\nuri /auth?\n}\nphp_fastcgi " + s.fcgi + " " + strings.Replace(s.fcgi, "127.0.0.1", "localhost", 1) + " {\nread_timeout 50ms\nlb_retries 2\nlb_retry_match {\nmethod POST\n}\n}\n}",
-			query: "do=wait", status: 504, then: "unknown", effects: 2},
-		"500, then 429 of another upstream": {lines: line + "reverse_proxy " + s.addr + " {\n@failed status 500\nhandle_response @failed {\nreverse_proxy " + s.addr + "\n}\n}",
-			query: "status=500&then=429", kept: true, status: 429, then: repeated, effects: 2},
-		"201, then 403 of another upstream": {lines: line + "reverse_proxy " + s.addr + " {\n@done status 201\nhandle_response @done {\nreverse_proxy " + s.addr + "\n}\n}",
-			query: "status=201&then=403", kept: true, status: 403, then: repeated, effects: 2},
-		"another proxy, then an error":                {lines: line + "route {\nintercept {\nhandle_response {\nerror 403\n}\n}\nother_proxy " + s.addr + " 502\n}", status: 403, then: "unknown", effects: 1},
-		"a freeing status in place of 500":            {lines: line + "reverse_proxy " + s.addr + " {\nhandle_response {\nheader Retry-After 1\nrespond 503\n}\n}", query: "status=500", status: 503, then: repeated, effects: 1},
-		"a kept connection, broken in an error route": {lines: "route {\n" + line + "error 418\n}\nhandle_errors {\n" + line + "route {\n" + proxy + "}\n}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},
-		"another proxy, then another status":          {lines: line + "route {\nintercept {\nreplace_status 429\n}\nother_proxy " + s.addr + " 502\n}", query: "status=500", status: 429, then: repeated, effects: 1},
+		"201 with fields":                         {query: "status=201&Location=/orders/1%FC&Etag=%22a%22&X-Order=7&Set-Cookie=session=1", status: 201, then: repeated, effects: 1},
+		"503 with Retry-After":                    {query: "status=503&Retry-After=1", status: 503, then: runs, effects: 2},
+		"a refusal by another once":               {query: "status=409&Orderly-Once=running&Retry-After=5", status: 409, then: runs, effects: 2},
+		"free_errors":                             {lines: free + proxy, query: "status=500", status: 500, then: runs, effects: 2},
+		"free_errors, and a 404":                  {lines: free + proxy, query: "status=404", status: 404, then: repeated, effects: 1},
+		"499, as if the client left":              {query: "status=499", status: 499, then: "unknown", effects: 1},
+		"interim answers":                         {query: "do=hints", status: 200, then: repeated, effects: 1},
+		"interim answers by HTTP/2":               {lines: line + "reverse_proxy h2c://" + s.addr, query: "do=hints&status=429", status: 429, then: runs, effects: 2},
+		"as large as max_response":                {query: "size=1000", status: 200, then: repeated, effects: 1},
+		"larger":                                  {query: "size=1001", status: 200, then: "not_kept", effects: 1},
+		"larger, not announced":                   {query: "size=5000", status: 200, then: "not_kept", effects: 1},
+		"a stream":                                {query: "Content-Type=text/event-stream", status: 200, then: "not_kept", effects: 1},
+		"broken before the answer":                {query: "do=break", status: 502, then: "unknown", effects: 1},
+		"broken in the answer":                    {query: "do=half", status: 200, then: "unknown", effects: 1},
+		"less than announced":                     {lines: line + "route {\nheader Content-Length 100\nrespond x\n}", status: 200, then: "unknown"},
+		"a proxy that waits no longer":            {lines: line + to(s.addr, "transport http {\nresponse_header_timeout 50ms\n}"), query: "do=wait", status: 504, then: "unknown", effects: 1},
+		"a kept connection, broken":               {query: "do=break", kept: true, status: 504, then: "unknown", effects: 1},
+		"a panic":                                 {lines: line + other(dead, 0), status: 0, then: "unknown"},
+		"another proxy":                           {lines: line + other(s.addr, 502), query: "status=502", status: 502, then: repeated, effects: 1},
+		"another proxy, broken":                   {lines: line + other(s.addr, 502), query: "do=break", status: 502, then: "unknown", effects: 1},
+		"another proxy, broken, 408":              {lines: line + other(s.addr, 408), query: "do=break", status: 408, then: "unknown", effects: 1},
+		"another proxy, broken, 500":              {lines: free + other(s.addr, 500), query: "do=break", status: 500, then: "unknown", effects: 1},
+		"another proxy, a part of a head":         {lines: free + other(s.addr, 502), query: "do=part", status: 502, then: repeated, effects: 1},
+		"another proxy, then an error":            {lines: line + "route {\nintercept {\nhandle_response {\nerror 403\n}\n}\n" + other(s.addr, 502) + "}", status: 403, then: "unknown", effects: 1},
+		"another proxy, then another status":      {lines: line + "route {\nintercept {\nreplace_status 429\n}\n" + other(s.addr, 502) + "}", query: "status=500", status: 429, then: repeated, effects: 1},
+		"no TLS":                                  {lines: line + "reverse_proxy https://" + s.addr, status: 502, then: runs},
+		"no TLS, by a name":                       {lines: line + to("https://"+s.addr, "transport http {\ntls_server_name {http.request.host}\n}"), status: 502, then: runs},
+		"an error":                                {lines: line + "error 500", status: 500, then: "unknown"},
+		"an error of a route":                     {lines: failed + line + proxy + "}", status: 200, then: "unknown", effects: 1},
+		"an error that forbids":                   {lines: line + "error 403", status: 403, then: runs},
+		"no connection":                           {lines: line + "reverse_proxy " + dead, status: 502, then: runs},
+		"no connection, written":                  {lines: line + to(dead+" "+dead, "lb_retries 2"), status: 502, then: runs},
+		"no upstream":                             {lines: line + to("", "dynamic srv nowhere.invalid"), status: 503, then: runs},
+		"the second upstream":                     {lines: line + to(dead+" "+s.addr, failing+"lb_retries 2"), query: "status=201", status: 201, then: repeated, effects: 1},
+		"sent, then no connection":                {lines: line + to(elsewhere(s.addr+" "+dead), failing+posts), query: "do=break", status: 504, then: "unknown", effects: 1},
+		"sent, then another upstream":             {lines: line + to(s.addr+" "+elsewhere(s.addr), robin), query: "do=break", status: 504, then: "unknown", effects: 1},
+		"a part of a head, then another upstream": {lines: line + to(s.addr+" "+elsewhere(s.addr), robin), query: "do=part", status: 504, then: "unknown", effects: 1},
+		"500, then 429 of another upstream":       {lines: line + to(s.addr, "@failed status 500\nhandle_response @failed {\n"+proxy+"}"), query: "status=500&then=429", kept: true, status: 429, then: repeated, effects: 2},
+		"201, then 403 of another upstream":       {lines: line + to(s.addr, "@done status 201\nhandle_response @done {\n"+proxy+"}"), query: "status=201&then=403", kept: true, status: 403, then: repeated, effects: 2},
+		"a freeing status in place of 500":        {lines: line + to(s.addr, "handle_response {\nheader Retry-After 1\nrespond 503\n}"), query: "status=500", status: 503, then: repeated, effects: 1},
+		"encode in front":                         {lines: "encode {\nminimum_length 1\n}\n" + line + proxy, query: "status=201&Content-Type=text/html", status: 201, then: repeated, effects: 1},
+		"a refusal":                               {lines: "route {\n" + line + refusal + "}", status: 503, then: runs},
+		"a written refusal":                       {lines: "route {\n" + line + written + "}", status: 503, then: runs},
+		// Bug: a refusal by a queue that came after keepalive's comments did not free the key.
+		"a refusal in events": {lines: line + events + proxy, held: true, status: 200, then: runs},
+		// Bug: a waiting page with a status other than 503 was taken for the answer, and repeated.
+		"a waiting page":                              {lines: "once {\nscope none\nmethods GET\n}\n" + opens, page: true, status: 200, then: runs},
+		"an error route after the upstream":           {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
+		"an error route after its answer":             {lines: line + to(s.addr, "handle_response {\nerror 500\n}") + "handle_errors {\n" + line + proxy + "}", status: 409, then: "unknown", effects: 1},
+		"an error route after PHP":                    {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
+		"an error page of a proxy":                    {lines: line + proxy + "handle_errors {\n" + to(s.addr, "method GET\nrewrite /?status=200") + "}", query: "do=break", status: 200, then: "unknown", effects: 2},
+		"a kept connection, broken in an error route": {lines: failed + line + proxy + "}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},
+		"once in the error route, a refusal":          {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + refusal + "}", status: 502, then: runs},
+		"once in the error route, a page":             {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + "respond sorry 502\n}", status: 502, then: repeated},
+		"a refusal in an error route":                 {lines: failed + line + refusal + "}", status: 418, then: "unknown"},
+		"an error route after a refusal":              {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"503 after a refusal":                         {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
+		"a refusal after the upstream":                {lines: line + to(s.addr, "handle_response {\n"+refusal+"}"), status: 503, then: "unknown", effects: 1},
+		"a written refusal after it":                  {lines: line + to(s.addr, "handle_response {\n"+written+"}"), status: 503, then: "unknown", effects: 1},
+		"PHP":                                         {lines: php + s.fcgi, query: "status=201", status: 201, then: repeated, effects: 1},
+		"PHP, no connection":                          {lines: php + dead, status: 502, then: runs},
+		"PHP, a refusal after its answer":             {lines: php + s.fcgi + " {\nhandle_response {\n" + refusal + "}\n}", status: 503, then: "unknown", effects: 1},
+		"PHP, no name":                                {lines: php + "nowhere.invalid:1", status: 502, then: runs},
+		"PHP, tried again":                            {lines: php + twice, query: "do=wait", status: 504, then: "unknown", effects: 1},
+		"PHP after authentication, tried again":       {lines: "root {$HOME}\n" + line + "route {\nforward_auth " + s.addr + " {\nuri /auth?\n}\nphp_fastcgi " + twice + "\n}", query: "do=wait", status: 504, then: "unknown", effects: 2},
 		"again after the answer":                      {lines: "intercept {\n@failed status 5xx\nhandle_response @failed {\n" + line + proxy + "}\n}\n" + line + proxy, query: "status=500", status: 500, then: repeated, effects: 1},
 		"an upgrade":                                  {lines: "request_header Connection Upgrade\nrequest_header Upgrade chat\n" + line + proxy, query: "do=upgrade", status: 101, then: "not_kept", effects: 1},
 		"a second line":                               {lines: line + "route {\n" + line + proxy + "}", status: 200, then: repeated, effects: 1},
-		"a second key, missing":                       {lines: line + "route {\nonce {\nscope none\nkey {http.request.uri.query.none}\nrequired\n}\n" + proxy + "}", status: 400, then: runs},
-		"a second key, after the answer": {lines: strings.Replace(line, "}", "free_errors\n}", 1) + "reverse_proxy " + s.addr + " {\nhandle_response {\n" + second + "respond 500\n}\n}",
-			query: "status=204&other=a", status: 500, then: repeated, effects: 1},
-		"a second key, after authentication": {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?size=3000\n}\n" + second + proxy + "}", query: "other=b", status: 200, then: repeated, effects: 2},
-		"a rewrite":                          {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
-		"an answer of Caddy":                 {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
-		"nothing":                            {lines: line, status: 200, then: repeated},
-		"serialize":                          {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
-		"serialize around":                   {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
-		"authentication behind":              {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
+		"a second key, missing":                       {lines: line + "route {\n" + strings.Replace(second, "}\n}", "}\nrequired\n}", 1) + proxy + "}", status: 400, then: runs},
+		"a second key, after the answer":              {lines: free + to(s.addr, "handle_response {\n"+second+"respond 500\n}"), query: "status=204&other=a", status: 500, then: repeated, effects: 1},
+		"a second key, after authentication":          {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?size=3000\n}\n" + second + proxy + "}", query: "other=b", status: 200, then: repeated, effects: 2},
+		"a rewrite":                                   {lines: "route {\n" + line + "rewrite /b?status=201\n" + line + proxy + "}", status: 201, then: repeated, effects: 1},
+		"an answer of Caddy":                          {lines: line + "respond \"{http.once.outcome}\" 202", status: 202, then: repeated},
+		"nothing":                                     {lines: line, status: 200, then: repeated},
+		"serialize":                                   {lines: line + "serialize {\npath {$HOME}/other\n}\n" + proxy, query: "status=201", status: 201, then: repeated, effects: 1},
+		"serialize around":                            {lines: "route {\nserialize\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
+		"authentication behind":                       {lines: line + "route {\nforward_auth " + s.addr + " {\nuri /auth?key=auth\n}\nserialize\n" + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 2},
 	}
 	for _, status := range []int{200, 204, 303, 304, 404, 500, 502, 503} {
 		outcomes[fmt.Sprint(status)] = outcome{query: fmt.Sprint("status=", status), status: status, then: repeated, effects: 1}
@@ -278,22 +295,29 @@ func TestOutcomes(t *testing.T) {
 	for _, status := range []int{401, 403, 407, 408, 421, 425, 429} {
 		outcomes[fmt.Sprint(status)] = outcome{query: fmt.Sprint("status=", status), status: status, then: runs, effects: 2}
 	}
+	hostOf := strings.NewReplacer(" ", "-", ",", "", "/", "").Replace
+	sites := make(map[string]string)
 	for name, c := range outcomes {
-		lines := cmp.Or(c.lines, line+proxy)
-		if sites[lines] == nil {
-			sites[lines] = sync.OnceValue(func() *site { return newSite(t, lines) })
-		}
-		begin := sites[lines]
+		sites[hostOf(name)] = cmp.Or(c.lines, line+proxy)
+	}
+	url := newSites(t, sites).url
+	for name, c := range outcomes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			url, key := begin().url, strings.ReplaceAll(name, " ", "-")
-			body := "body"
-			if c.kept {
-				body = ""
-				<-testcaddy.Send(t, http.MethodGet, url, "")
-			}
+			host, method, accept, body := hostOf(name), http.MethodPost, "*/*", "body"
+			key := host
 			send := func() testcaddy.Answer {
-				return <-testcaddy.Send(t, http.MethodPost, url+"/?"+c.query, body, "Idempotency-Key", key, "Accept-Encoding", "gzip")
+				return <-testcaddy.Send(t, method, url+"/?"+c.query, body, "Host", host, "Idempotency-Key", key, "Accept-Encoding", "gzip", "Accept", accept)
+			}
+			switch {
+			case c.kept:
+				body = ""
+				<-testcaddy.Send(t, http.MethodGet, url, "", "Host", host)
+			case c.held:
+				testcaddy.Send(t, method, url+"/?do=wait", "", "Host", host, "Idempotency-Key", "holder")
+				wait.Until(t, "the holder is inside", func() bool { return s.count("holder") == 1 })
+			case c.page:
+				method, accept, body = http.MethodGet, "text/html", ""
 			}
 			first := send()
 			if first.StatusCode != c.status {
@@ -329,34 +353,6 @@ func TestOutcomes(t *testing.T) {
 				t.Errorf("%d effects, want %d", n, c.effects)
 			}
 		})
-	}
-}
-
-// Bug: a waiting page with a status other than 503 was taken for the answer, and repeated.
-func TestWaitingPageIsNoAnswer(t *testing.T) {
-	t.Parallel()
-	url := newSite(t, "once {\nscope none\nmethods GET\n}\nserialize {\nwaiting_page {\nstatus 200\nopens 2126-11-30T10:00:00Z\n}\n}").url
-	for range 2 {
-		a := <-testcaddy.Send(t, http.MethodGet, url, "", "Idempotency-Key", "k", "Accept", "text/html")
-		if a.StatusCode != http.StatusOK || a.Header.Get("Idempotent-Replayed") != "" || !strings.Contains(a.Text, "<html") {
-			t.Errorf("before the opening: %v", a)
-		}
-	}
-}
-
-// Bug: a refusal by a queue that came after keepalive's comments did not free the key.
-func TestRefusalInEvents(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	const queue = "serialize {\ntimeout 1500ms\nkeepalive 1s always\nerror_response text/plain full\n}\n"
-	url := newSite(t, "once {\nscope none\n}\n"+queue+"reverse_proxy "+s.addr).url
-	holder := testcaddy.Send(t, http.MethodPost, url+"/?do=wait", "", "Idempotency-Key", "holder")
-	wait.Until(t, "the holder is inside", func() bool { return s.count("holder") == 1 })
-	post(t, url, "b").Want(t, 200)
-	close(s.gate)
-	testcaddy.Await(t, holder).Want(t, 200)
-	if a := post(t, url, "b"); a.StatusCode != 200 || a.Text != "1" {
-		t.Errorf("after the refusal: %v", a)
 	}
 }
 
