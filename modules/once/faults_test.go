@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,102 +18,94 @@ import (
 // After a crash nobody knows whether the upstream has acted, and no other request runs. Storage that
 // fails lets nothing through. If it fails after the upstream has acted, or has damaged the record,
 // nothing is known to repetitions. Neither the records nor the log tell keys, scopes or answers.
+//
+// Whoever looks for orders in doubt finds each of them in the log, also if no client asks again. Bug: it named
+// one in a second of those whose outcome could not be stored.
 func TestFaults(t *testing.T) {
 	t.Parallel()
-	folder := func(c *site) string { return filepath.Join(c.settings.Home, "caddy", "orderly") }
-	records := func(c *site) []string {
-		files, _ := filepath.Glob(filepath.Join(folder(c), "once", "*", "*"))
-		return files
+	upstream := testcaddy.NewGatedUpstream(t)
+	here := newSite(t, "once {\nscope private-scope\nkey {http.request.uri.query.name}\n}\nreverse_proxy "+upstream.Addr)
+	folder := filepath.Join(here.settings.Home, "caddy", "orderly")
+	away := func() { _ = os.Rename(folder, folder+".away") }
+	nothing, crash := func() {}, func() { here.Kill(); here.start() }
+	isFile := func() { away(); testcaddy.WriteFile(t, folder, "") }
+	isNowhere := func() { away(); _ = os.Symlink("nowhere", folder) }
+	isBack := func() { _ = os.Remove(folder); _ = os.Rename(folder+".away", folder) }
+	records := func() map[string]string {
+		files, _ := filepath.Glob(filepath.Join(folder, "once", "*", "*"))
+		texts := make(map[string]string)
+		for _, file := range files {
+			text, _ := os.ReadFile(file)
+			texts[file] = string(text)
+		}
+		return texts
 	}
-	crash := func(c *site) { c.Kill(); c.start() }
-	isFile := func(c *site) { _ = os.Rename(folder(c), folder(c)+".away"); testcaddy.WriteFile(t, folder(c), "") }
-	isNowhere := func(c *site) { _ = os.Rename(folder(c), folder(c)+".away"); _ = os.Symlink("nowhere", folder(c)) }
-	isBack := func(c *site) { _ = os.Remove(folder(c)); _ = os.Rename(folder(c)+".away", folder(c)) }
-	damage := func(how func([]byte) []byte) func(*site) {
-		return func(c *site) {
-			for _, file := range records(c) {
-				text, _ := os.ReadFile(file)
-				testcaddy.WriteFile(t, file, string(how(text)))
+	damage := func(how func(text []byte) []byte) func() {
+		return func() {
+			for file, text := range records() {
+				if text != "" {
+					testcaddy.WriteFile(t, file, string(how([]byte(text))))
+				}
 			}
 		}
 	}
-	for name, c := range map[string]struct {
-		before, while, after func(*site) // what happens before the first request, while it runs, and after it
-		first, again         string      // the answers of the first request and of a repetition: status and reason
+	send := func(key string) <-chan testcaddy.Answer {
+		return testcaddy.Send(t, http.MethodPost, here.url+"/?status=201&name="+key, "")
+	}
+	runs := func(key string) { wait.Until(t, "the first runs", func() bool { return upstream.Hit(key) != nil }) }
+	outcome := func(a testcaddy.Answer) string { return fmt.Sprint(a.StatusCode, " ", a.Header.Get("Orderly-Once")) }
+	for i, c := range []struct {
+		name                 string
+		before, while, after func() // what happens before the first request, while it runs, and after it
+		first, again         string // the answers of the first request and of a repetition: status and reason
 	}{
-		"a crash":                       {while: crash, first: "0 ", again: "409 unknown"},
-		"a crash afterwards":            {after: crash, first: "201 ", again: "201 "},
-		"a file in place of the folder": {before: isFile, after: isBack, first: "503 storage", again: "201 "},
-		"no folder can be made":         {before: isNowhere, after: isBack, first: "503 storage", again: "201 "},
-		"no folder can be made later":   {while: isNowhere, after: isBack, first: "201 ", again: "409 unknown"},
-		"an empty record":               {after: damage(func([]byte) []byte { return nil }), first: "201 ", again: "409 unknown"},
-		"a short record":                {after: damage(func(b []byte) []byte { return b[:len(b)-1] }), first: "201 ", again: "409 unknown"},
-		"a changed record":              {after: damage(func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), first: "201 ", again: "409 unknown"},
+		{"a crash", nothing, crash, nothing, "0 ", "409 unknown"},
+		{"a crash afterwards", nothing, nothing, crash, "201 ", "201 "},
+		{"a file in place of the folder", isFile, nothing, isBack, "503 storage", "201 "},
+		{"no folder can be made", isNowhere, nothing, isBack, "503 storage", "201 "},
+		{"no folder can be made later", nothing, isNowhere, isBack, "201 ", "409 unknown"},
+		{"an empty record", nothing, nothing, damage(func([]byte) []byte { return nil }), "201 ", "409 unknown"},
+		{"a short record", nothing, nothing, damage(func(b []byte) []byte { return b[:len(b)-1] }), "201 ", "409 unknown"},
+		{"a changed record", nothing, nothing, damage(func(b []byte) []byte { b[len(b)/2] ^= 1; return b }), "201 ", "409 unknown"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newShop(t)
-			here := newSite(t, "once {\nscope private-scope\nkey {http.request.uri.query.key}\n}\nreverse_proxy "+s.addr)
-			do := func(what func(*site)) {
-				if what != nil {
-					what(here)
-				}
+		key := fmt.Sprint("private-key-", i)
+		c.before()
+		answer := send(key)
+		if c.first != "503 storage" {
+			runs(key)
+		}
+		c.while()
+		upstream.Open(key)
+		if a := <-answer; outcome(a) != c.first {
+			t.Errorf("%s: the first answer: %v", c.name, a)
+		}
+		for file, text := range records() {
+			if strings.Contains(file+text, "private-") {
+				t.Errorf("%s: %q", file, text)
 			}
-			send := func() <-chan testcaddy.Answer {
-				return testcaddy.Send(t, http.MethodPost, here.url+"/?do=wait&status=201&Location=/private-order&key=private-key", "")
-			}
-			do(c.before)
-			answer := send()
-			if c.before == nil {
-				wait.Until(t, "the first runs", func() bool { return s.count("private-key") == 1 })
-			}
-			do(c.while)
-			close(s.gate)
-			if a := <-answer; outcome(a) != c.first {
-				t.Errorf("the first answer: %v", a)
-			}
-			for _, file := range records(here) {
-				if text, _ := os.ReadFile(file); strings.Contains(file+string(text), "private-") {
-					t.Errorf("%s: %q", file, text)
-				}
-			}
-			do(c.after)
-			if a := testcaddy.Await(t, send()); outcome(a) != c.again || s.count("private-key") != 1 {
-				t.Errorf("then: %v; %d effects", a, s.count("private-key"))
-			}
-			if log := here.Log.String(); strings.Contains(log, "private-") || !strings.Contains(log, "the scope has no placeholder") {
-				t.Errorf("the log tells a key or a scope, or does not warn of a scope that all clients share: %s", log)
-			}
-		})
+		}
+		c.after()
+		a := testcaddy.Await(t, send(key))
+		effects := slices.DeleteFunc(upstream.Order(), func(name string) bool { return name != key })
+		if outcome(a) != c.again || len(effects) != 1 {
+			t.Errorf("%s: then: %v; %d effects", c.name, a, len(effects))
+		}
+		if log := here.Log.String(); strings.Contains(log, "private-") || !strings.Contains(log, "the scope has no placeholder") {
+			t.Errorf("the log tells a key or a scope, or does not warn of a scope that all clients share: %s", log)
+		}
 	}
-}
-
-func outcome(a testcaddy.Answer) string {
-	return fmt.Sprint(a.StatusCode, " ", a.Header.Get("Orderly-Once"))
-}
-
-// Bug: the log named one in a second of the requests whose outcome could not be stored, and error pages
-// learnt nothing of a first request of which nobody knows whether the upstream has acted.
-//
-// Whoever looks for orders in doubt finds each of them, also if no client asks again.
-func TestEachDoubtIsNamed(t *testing.T) {
-	t.Parallel()
-	s := newShop(t)
-	c := newSite(t, "once {\nscope none\n}\nreverse_proxy "+s.addr+"\nhandle_errors {\nrespond {http.once.outcome}\n}")
-	if a := post(t, c.url+"/?do=break", "a").Want(t, 502); a.Text != "unknown" || !strings.Contains(c.Ask("/metrics"), `{outcome="first"} 1`) {
-		t.Errorf("an error page sees %v; metrics: %s", a, c.Ask("/metrics"))
+	one, another := send("one"), send("another")
+	runs("one")
+	runs("another")
+	isFile()
+	upstream.Open("one")
+	upstream.Open("another")
+	testcaddy.Await(t, one).Want(t, 201)
+	testcaddy.Await(t, another).Want(t, 201)
+	wait.Until(t, "the log names both, and the one before", func() bool {
+		return strings.Count(here.Log.String(), "could not be stored") == 3
+	})
+	if metrics := here.Ask("/metrics"); !strings.Contains(metrics, `caddy_once_requests_total{outcome="first"} 8`) {
+		t.Errorf("metrics: %s", metrics)
 	}
-	var answers []<-chan testcaddy.Answer
-	for _, key := range []string{"b", "c"} {
-		answers = append(answers, testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", key))
-		wait.Until(t, "it runs", func() bool { return s.count(key) == 1 })
-	}
-	folder := filepath.Join(c.settings.Home, "caddy", "orderly")
-	_ = os.Rename(folder, folder+".away")
-	testcaddy.WriteFile(t, folder, "")
-	close(s.gate)
-	for _, answer := range answers {
-		testcaddy.Await(t, answer).Want(t, 200)
-	}
-	wait.Until(t, "the log names both", func() bool { return strings.Count(c.Log.String(), "could not be stored") == 2 })
 }

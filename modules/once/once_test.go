@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/fcgi"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -18,14 +20,27 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
 	_ "github.com/orderly-http/caddy-orderly"
 	"github.com/orderly-http/caddy-orderly/internal/testcaddy"
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 )
 
-// The test binary is Caddy as well; see package testcaddy.
-func init() { testcaddy.RunIfCaddy() }
+func init() {
+	caddy.RegisterModule(otherProxy{})
+	httpcaddyfile.RegisterDirectiveOrder("other_proxy", httpcaddyfile.Before, "reverse_proxy")
+	httpcaddyfile.RegisterHandlerDirective("other_proxy", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		h.Next()
+		args := h.RemainingArgs()
+		status, err := strconv.Atoi(args[1])
+		return &otherProxy{To: args[0], Status: status}, err
+	})
+	testcaddy.RunIfCaddy() // the test binary is Caddy as well
+}
 
 func TestMain(m *testing.M) {
 	wait.InParallel()
@@ -122,6 +137,31 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "%d%s", n, strings.Repeat("x", max(0, size-1)))
 }
 
+// otherProxy is the proxy of Go's library, which answers its errors itself.
+type otherProxy struct {
+	To     string `json:"to"`
+	Status int    `json:"status"` // of errors; with 0, it panics
+}
+
+func (otherProxy) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.other_proxy", New: func() caddy.Module { return new(otherProxy) }}
+}
+
+var kept http.Transport // so that connections are kept
+
+func (p *otherProxy) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.Handler) error {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: p.To})
+	proxy.Transport = &kept
+	proxy.ErrorHandler = func(w http.ResponseWriter, _ *http.Request, err error) {
+		if p.Status == 0 {
+			panic(err)
+		}
+		w.WriteHeader(p.Status)
+	}
+	proxy.ServeHTTP(w, r)
+	return nil
+}
+
 // site is a Caddy with one site or more.
 type site struct {
 	*testcaddy.Server
@@ -174,7 +214,7 @@ const (
 // part of a head had come, the upstream acted twice.
 // Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent. Bug: so did the status of an upstream after another one's 201.
 // Bug: a second key made the first one forget what an upstream had answered. Bug: one in an error route did not,
-// and the key of a request that nothing had been sent of was in doubt.
+// and the key of a request that nothing had been sent of was in doubt. Bug: error pages learnt nothing of doubt.
 //
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
 // refusal with a reason, or an answer of its own, since the key is free.
@@ -261,6 +301,7 @@ func TestOutcomes(t *testing.T) {
 		"an error route after the upstream":           {lines: line + proxy + "handle_errors {\n" + line + proxy + "}", query: "do=break", status: 409, then: "unknown", effects: 1},
 		"an error route after its answer":             {lines: line + to(s.addr, "handle_response {\nerror 500\n}") + "handle_errors {\n" + line + proxy + "}", status: 409, then: "unknown", effects: 1},
 		"an error route after PHP":                    {lines: php + s.fcgi + " {\nread_timeout 50ms\n}\nhandle_errors {\n" + line + proxy + "}", query: "do=wait", status: 409, then: "unknown", effects: 1},
+		"an error page that knows":                    {lines: line + proxy + "handle_errors {\n@doubt vars {http.once.outcome} unknown\nrespond @doubt sorry 410\n}", query: "do=break", status: 410, then: "unknown", effects: 1},
 		"an error page of a proxy":                    {lines: line + proxy + "handle_errors {\n" + to(s.addr, "method GET\nrewrite /?status=200") + "}", query: "do=break", status: 200, then: "unknown", effects: 2},
 		"a kept connection, broken in an error route": {lines: failed + line + proxy + "}", query: "do=break", kept: true, status: 418, then: "unknown", effects: 1},
 		"once in the error route, a refusal":          {lines: line + "reverse_proxy " + dead + "\nhandle_errors {\n" + line + refusal + "}", status: 502, then: runs},
@@ -406,56 +447,41 @@ func TestKeys(t *testing.T) {
 	s := newShop(t)
 	c := newSite(t, "once {\nkey {http.request.header.Idempotency-Key}{http.request.uri.query.key}\nscope {http.request.header.X-User}\nrequired\n}\nreverse_proxy "+s.addr)
 	for _, r := range []struct {
-		key, user, host, path, body string // a path may have another method than POST before it
-		status                      int
-		says                        string // the reason, or the body of the answer
+		keys                   []string // which all get the same; a line feed is between two fields
+		user, host, path, body string   // a path may have another method than POST before it
+		status                 int
+		says                   string // the reason, or the body of the answer
 	}{
-		{"", "anna", "", "/", "a", 400, "no_key"},
-		{"k", "", "", "/", "a", 400, "no_scope"},
-		{"k", "anna", "", "/", "a", 200, "1"},
-		{`"k"`, "anna", "", "/", "a", 200, "1"},
-		{`"k";v=1;*a-b_.c="d;\"";e;f=?1`, "anna", "A.example", "/", "a", 200, "1"},
-		{` "k"; v=1 `, "anna", "", "/", "a", 200, "1"},
-		{`"k";;v`, "anna", "", "/", "a", 400, "bad_key"},
-		{`"k";v=:YQ==:`, "anna", "", "/", "a", 200, "1"},
-		{"k\nk", "anna", "", "/", "a", 400, "bad_key"},
-		{"", "anna", "", "/?key=k&key=k", "a", 400, "bad_key"},
-		{`"k";V`, "anna", "", "/", "a", 400, "bad_key"},
-		{`"k";v=`, "anna", "", "/", "a", 400, "bad_key"},
-		{`"k\l"`, "anna", "", "/", "a", 400, "bad_key"},
-		{"k", "anna", "a.EXAMPLE.:80", "/", "a", 200, "1"},
-		{"k", "berta", "", "/", "a", 200, "2"},
-		{"k", "anna", "", "/", "b", 422, "mismatch"},
-		{"k", "anna", "", "/", "", 422, "mismatch"},
-		{"k", "anna", "", "/b", "a", 422, "mismatch"},
-		{"k", "anna", "", "/?b", "a", 422, "mismatch"},
-		{"k", "anna", "", "PATCH /", "a", 422, "mismatch"},
-		{`"k`, "anna", "", "/", "a", 400, "bad_key"},
-		{`"k", "l"`, "anna", "", "/", "a", 400, "bad_key"},
-		{`""`, "anna", "", "/", "a", 400, "bad_key"},
-		{"a b", "anna", "", "/", "a", 400, "bad_key"},
-		{"ü", "anna", "", "/", "a", 400, "bad_key"},
-		{strings.Repeat("k", 256), "anna", "", "/", "a", 400, "bad_key"},
-		{strings.Repeat("l", 255), "anna", "", "/", "a", 200, "1"},
-		{`"q\"\\"`, "anna", "", "/", "a", 200, "1"},
-		{`q"\`, "anna", "", "/", "a", 200, "1"},
-		{"k", "anna", "", "/", "a", 200, "1"},
-		{"k", "anna", "[::1]:80", "/", "a", 200, "3"},
-		{"k", "anna", "[::1]", "/", "a", 200, "3"},
+		{[]string{""}, "anna", "", "/", "a", 400, "no_key"},
+		{[]string{"k"}, "", "", "/", "a", 400, "no_scope"},
+		{[]string{"k", `"k"`, ` "k"; v=1 `, `"k";v=:YQ==:`}, "anna", "", "/", "a", 200, "1"},
+		{[]string{`"k";v=1;*a-b_.c="d;\"";e;f=?1`}, "anna", "A.example", "/", "a", 200, "1"},
+		{[]string{"k\nk", `"k";;v`, `"k";V`, `"k";v=`, `"k\l"`, `"k`, `"k", "l"`, `""`, "a b", "ü"}, "anna", "", "/", "a", 400, "bad_key"},
+		{[]string{""}, "anna", "", "/?key=k&key=k", "a", 400, "bad_key"},
+		{[]string{"k"}, "anna", "a.EXAMPLE.:80", "/", "a", 200, "1"},
+		{[]string{"k"}, "berta", "", "/", "a", 200, "2"},
+		{[]string{"k"}, "anna", "", "/", "b", 422, "mismatch"},
+		{[]string{"k"}, "anna", "", "/", "", 422, "mismatch"},
+		{[]string{"k"}, "anna", "", "/b", "a", 422, "mismatch"},
+		{[]string{"k"}, "anna", "", "/?b", "a", 422, "mismatch"},
+		{[]string{"k"}, "anna", "", "PATCH /", "a", 422, "mismatch"},
+		{[]string{strings.Repeat("k", 256)}, "anna", "", "/", "a", 400, "bad_key"},
+		{[]string{strings.Repeat("l", 255), `"q\"\\"`, `q"\`, "k"}, "anna", "", "/", "a", 200, "1"},
+		{[]string{"k"}, "anna", "[::1]:80", "/", "a", 200, "3"},
+		{[]string{"k"}, "anna", "[::1]", "/", "a", 200, "3"},
 	} {
 		method, path, found := strings.Cut(r.path, " ")
 		if !found {
 			method, path = http.MethodPost, r.path
 		}
-		req, _ := http.NewRequestWithContext(t.Context(), method, c.url+path, strings.NewReader(r.body))
-		req.Header["Idempotency-Key"] = strings.Split(r.key, "\n")
-		req.Header.Set("X-User", r.user)
-		if r.host != "" {
-			req.Host = r.host
-		}
-		a := testcaddy.Do(http.DefaultClient, req)
-		if got := cmp.Or(a.Header.Get("Orderly-Once"), a.Text); a.StatusCode != r.status || got != r.says {
-			t.Errorf("%+v: %v", r, a)
+		for _, key := range r.keys {
+			req, _ := http.NewRequestWithContext(t.Context(), method, c.url+path, strings.NewReader(r.body))
+			testcaddy.SetHeader(req, []string{"X-User", r.user, "Host", r.host})
+			req.Header["Idempotency-Key"] = strings.Split(key, "\n")
+			a := testcaddy.Do(http.DefaultClient, req)
+			if got := cmp.Or(a.Header.Get("Orderly-Once"), a.Text); a.StatusCode != r.status || got != r.says {
+				t.Errorf("%q of %+v: %v", key, r, a)
+			}
 		}
 	}
 }
