@@ -14,8 +14,7 @@ import (
 // What a first request, a repetition and a request without a key cost, beside what the storage
 // does for them.
 func BenchmarkOnce(b *testing.B) {
-	h := new(Handler)
-	open(b, h, engines.File{})
+	h := open(b, new(Handler), engines.File{})
 	next := func(w http.ResponseWriter, _ *http.Request) error { _, err := io.WriteString(w, "ok"); return err }
 	serve := func(key any) error {
 		_, err := send(b.Context(), h, fmt.Sprint(key), http.NoBody, next)

@@ -92,45 +92,41 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// silent is storage that does not answer for an hour.
-type silent struct{ certmagic.Storage }
+// silent is storage that does not answer until a channel is closed.
+type silent struct {
+	certmagic.Storage
+	loads atomic.Int32
+	end   chan struct{}
+}
 
-func (silent) Load(context.Context, string) ([]byte, error) { time.Sleep(time.Hour); return nil, nil }
+func (s *silent) Load(context.Context, string) ([]byte, error) {
+	s.loads.Add(1)
+	<-s.end
+	return nil, fs.ErrNotExist
+}
 
-func (silent) Store(context.Context, string, []byte) error { time.Sleep(time.Hour); return nil }
+func (s *silent) Store(context.Context, string, []byte) error { <-s.end; return nil }
 
 // Storage that does not answer has failed after some time. Bug: files on a disk that hung held requests, and
 // their turns, for as long as it did.
 func TestSilentStorage(t *testing.T) {
 	k := testKey(t, "k")
 	synctest.Test(t, func(t *testing.T) {
-		r, begun := &records{storage: silent{}}, time.Now()
+		s, begun := &silent{end: make(chan struct{})}, time.Now()
+		r := &records{storage: s}
 		if _, err := r.load(t.Context(), k, day, begun); err == nil || time.Since(begun) != patience {
 			t.Errorf("loading ended after %s: %v", time.Since(begun), err)
 		}
 		if _, err := r.store(k, &record{Outcome: unknown, Since: begun}); err == nil || time.Since(begun) != 2*patience {
 			t.Errorf("storing ended after %s: %v", time.Since(begun), err)
 		}
-		time.Sleep(time.Hour)
+		close(s.end)
 	})
 }
 
-// hung is storage that does not answer until a channel is closed.
-type hung struct {
-	certmagic.Storage
-	loads atomic.Int32
-	end   chan struct{}
-}
-
-func (s *hung) Load(context.Context, string) ([]byte, error) {
-	s.loads.Add(1)
-	<-s.end
-	return nil, fs.ErrNotExist
-}
-
 // Bug: requests went on to ask a disk that hung, each with a thread, of which Go allows a process 10,000.
-func TestHungStorageIsAskedNoMore(t *testing.T) {
-	s := &hung{end: make(chan struct{})}
+func TestSilentStorageIsAskedNoMore(t *testing.T) {
+	s := &silent{end: make(chan struct{})}
 	r, k, group := &records{storage: s}, testKey(t, "k"), new(sync.WaitGroup)
 	for range 2 * cap(busy) {
 		group.Go(func() { _, _ = r.load(t.Context(), k, day, time.Now()) })

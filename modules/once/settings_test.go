@@ -62,8 +62,8 @@ func TestLoadErrors(t *testing.T) {
 	ctx, cancel := caddy.NewContext(caddy.Context{Context: t.Context()})
 	defer cancel()
 	for _, engine := range []string{"file", "memory"} {
-		h := &Handler{EngineRaw: json.RawMessage(`{"engine":"` + engine + `"}`), records: &records{storage: silent{}}}
-		if err := h.openEngine(ctx); err == nil || !strings.Contains(err.Error(), "storage is a once.silent, which several") {
+		h := &Handler{EngineRaw: json.RawMessage(`{"engine":"` + engine + `"}`), records: &records{storage: new(silent)}}
+		if err := h.openEngine(ctx); err == nil || !strings.Contains(err.Error(), "storage is a *once.silent, which several") {
 			t.Errorf("engine %s with another storage than files: %v", engine, err)
 		}
 	}
