@@ -161,28 +161,35 @@ func TestErrorRouteBehind(t *testing.T) {
 	}
 }
 
-// torn is storage of which one call of Store is late or fails, and the first of Delete.
+// torn is storage with a fault in one call of Store, and perhaps another one in the first of Delete.
 type torn struct {
 	certmagic.Storage
-	nth              int32        // Store
-	store, remove    func() error // or nil. After an error, the record is there nevertheless
+	nth              int32 // Store
+	store, remove    fault
 	stores, removals atomic.Int32
 }
 
-func (s *torn) Store(ctx context.Context, key string, value []byte) (err error) {
+// fault is what a call does in place of what it should.
+type fault func(do func() error) error
+
+func late(by time.Duration) fault {
+	return func(do func() error) error { time.Sleep(by); return do() }
+}
+
+func (s *torn) Store(ctx context.Context, key string, value []byte) error {
+	do := func() error { return s.Storage.Store(ctx, key, value) }
 	if s.stores.Add(1) == s.nth {
-		err = s.store()
+		return s.store(do)
 	}
-	return errors.Join(err, s.Storage.Store(ctx, key, value))
+	return do()
 }
 
 func (s *torn) Delete(ctx context.Context, key string) error {
+	do := func() error { return s.Storage.Delete(ctx, key) }
 	if s.removals.Add(1) == 1 && s.remove != nil {
-		if err := s.remove(); err != nil {
-			return err
-		}
+		return s.remove(do)
 	}
-	return s.Storage.Delete(ctx, key)
+	return do()
 }
 
 // A request that could not store that it has begun leaves no record, and removes none of the next one,
@@ -194,24 +201,25 @@ func (s *torn) Delete(ctx context.Context, key string) error {
 // tells.
 func TestTornStorage(t *testing.T) {
 	var h *Handler
-	fails := func() error { return errors.New("disk full") }
-	late := func() error { time.Sleep(time.Minute); return nil }
-	evicts := func() (err error) {
+	failure := errors.New("disk full")
+	fails := func(func() error) error { return failure }
+	loses := func(do func() error) error { _ = do(); return failure }
+	evicts := func(do func() error) error {
 		for _, q := range h.engine.Known(func(string) bool { return true }) {
 			token, _ := strconv.ParseUint(q.Tickets[0].Token, 10, 64)
-			err = h.engine.Evict(context.Background(), q.Prefix, token)
+			_ = h.engine.Evict(context.Background(), q.Prefix, token)
 		}
-		return err
+		return do()
 	}
 	for name, c := range map[string]struct {
 		storage *torn
 		want    []int
 		effects int
 	}{
-		"a late removal":                    {&torn{nth: 1, store: fails, remove: late}, []int{503, 409, 200, 200}, 1},
-		"a late record":                     {&torn{nth: 1, store: late}, []int{503, 409, 200, 200}, 1},
-		"a removal that fails once":         {&torn{nth: 1, store: fails, remove: fails}, []int{503, 200, 200}, 1},
-		"a late record of an answer":        {&torn{nth: 2, store: late}, []int{200, 409}, 1},
+		"a late removal":                    {&torn{nth: 1, store: fails, remove: late(time.Minute)}, []int{503, 409, 200, 200}, 1},
+		"a late record":                     {&torn{nth: 1, store: late(time.Minute)}, []int{503, 409, 200, 200}, 1},
+		"a removal that fails once":         {&torn{nth: 1, store: loses, remove: fails}, []int{503, 200, 200}, 1},
+		"a late record of an answer":        {&torn{nth: 2, store: late(time.Minute)}, []int{200, 409}, 1},
 		"evicted":                           {&torn{nth: 1, store: evicts}, []int{503, 200}, 1},
 		"evicted, and a removal that fails": {&torn{nth: 1, store: evicts, remove: fails}, []int{503, 409}, 0},
 	} {
@@ -237,8 +245,7 @@ func TestTornStorage(t *testing.T) {
 func TestLinesInTwoPlaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before, after := open(t, new(Handler), engines.Memory{}), open(t, new(Handler), engines.Memory{})
-		late := func() error { time.Sleep(time.Second); return nil }
-		before.records.storage = &torn{Storage: before.records.storage, nth: 1, store: late}
+		before.records.storage = &torn{Storage: before.records.storage, nth: 1, store: late(time.Second)}
 		after.records = before.records
 		var effects atomic.Int32
 		next := func(http.ResponseWriter, *http.Request) error { effects.Add(1); return nil }
