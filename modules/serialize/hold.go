@@ -26,13 +26,9 @@ func (p *passage) endTurn() {
 	case p.heldUntil.IsZero():
 		p.turnEnded()
 	default:
-		held := time.AfterFunc(time.Until(p.heldUntil), p.turnEnded)
-		p.held.Store(held)
-		context.AfterFunc(p.turn.Context(), func() {
-			if held.Stop() {
-				p.turnEnded()
-			}
-		})
+		held, cancel := context.WithDeadline(p.turn.Context(), p.heldUntil)
+		stop := context.AfterFunc(held, func() { cancel(); p.turnEnded() })
+		p.held.Store(&stop)
 	}
 }
 
@@ -45,15 +41,14 @@ func (p *passage) turnEnded() {
 // reenter makes a request that has left, and whose turn is held, a holder again until endTurn: it
 // may come to its queue by an error route. It reports whether it has a turn.
 func (p *passage) reenter() bool {
-	held := p.held.Swap(nil)
-	return held != nil && held.Stop()
+	stop := p.held.Swap(nil)
+	return stop != nil && (*stop)()
 }
 
 // serveHeld serves a request inside, by the turn of an earlier passage that has reentered. This
 // passage is the one that a limit, an operator or a lost lease revokes.
 func (p *passage) serveHeld(earlier *passage, w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	s := p.handler
-	p.context.Init(r, s.OnDisconnect == onDisconnectFinish, p.all.turns)
+	p.context.Init(r, p.handler.OnDisconnect == onDisconnectFinish, p.all.turns)
 	p.turn, p.about = earlier.turn, earlier.about
 	p.about.Since = time.Now()
 	p.all.add(p, r)

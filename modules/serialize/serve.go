@@ -19,7 +19,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/modules/internal/requestbody"
 	"github.com/orderly-http/caddy-orderly/modules/internal/responsebuffer"
 	"github.com/orderly-http/caddy-orderly/modules/internal/turncontext"
-	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/eventstream"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/telemetry"
 	"github.com/orderly-http/caddy-orderly/modules/serialize/internal/waitingpage"
 	"github.com/orderly-http/caddy-orderly/serializer"
@@ -46,11 +45,11 @@ type passage struct {
 	visit    *waitingpage.Part     // of the request in the visit of its browser, or nil
 	context  turncontext.Context   // waiting, inside, or over
 	response responsebuffer.Buffer // of the next handlers
-	stream   *eventstream.Stream   // that the client gets if the passage has to wait, or nil
+	stream   *eventStream          // that the client gets if the passage has to wait, or nil
 	standing waitingpage.Standing  // for its comments
 
-	heldUntil time.Time                  // when the turn ends at the earliest; zero without hold_at_least
-	held      atomic.Pointer[time.Timer] // ends a held turn whose request has left; else nil
+	heldUntil time.Time                   // when the turn ends at the earliest; zero without hold_at_least
+	held      atomic.Pointer[func() bool] // keeps the turn of a request that has left from its end; else nil
 }
 
 // passages is what is known of one request. A variable of the request has it, which is written
@@ -58,10 +57,10 @@ type passage struct {
 // routes.
 type passages struct {
 	turns    *turncontext.Turns
-	provided turncontext.Turns   // with the same allocation
-	latest   *passage            // or nil
-	bypass   bool                // the request bypasses all queues from now on
-	stream   *eventstream.Stream // of the outermost line with keepalive that the request has not left, or nil
+	provided turncontext.Turns // with the same allocation
+	latest   *passage          // or nil
+	bypass   bool              // the request bypasses all queues from now on
+	stream   *eventStream      // of the outermost line with keepalive that the request has not left, or nil
 }
 
 const passagesVar = "orderly.serialize"
@@ -90,7 +89,7 @@ func (s *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	all.add(p, r)
 	if all.stream == nil && s.streams(r) {
-		all.stream = eventstream.New(w)
+		all.stream = &eventStream{w: w, header: w.Header()}
 		w = all.stream
 		defer p.endStream(&err)
 	}
@@ -365,7 +364,7 @@ func (s *Handler) answerRefusal(p *passage, w http.ResponseWriter) error {
 		return p.failure
 	}
 	w.Header().Set("Retry-After", p.retryAfter(time.Now()))
-	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.Begun {
+	if s.ErrorResponse == nil || p.all.stream != nil && p.all.stream.begun {
 		return p.failure
 	}
 	w.Header().Set("Content-Type", s.ErrorResponse.ContentType)

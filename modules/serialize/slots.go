@@ -24,13 +24,11 @@ func (s *Handler) checkSlots() error {
 }
 
 // fillInSlots fills in the placeholders of the slots, and lets in as many requests.
-func (s *Handler) fillInSlots() error {
+func (s *Handler) fillInSlots() (err error) {
 	for i, name := range s.Slots {
-		expanded, err := caddy.NewReplacer().ReplaceOrErr(name, true, true)
-		if err != nil {
+		if s.Slots[i], err = caddy.NewReplacer().ReplaceOrErr(name, true, true); err != nil {
 			return fmt.Errorf("slots %q: %w; expected placeholders that have a value when the configuration is loaded", name, err)
 		}
-		s.Slots[i] = expanded
 	}
 	s.Concurrency = cmp.Or(len(s.Slots), s.Concurrency)
 	return nil
