@@ -72,27 +72,23 @@ func (e *Engine) takeSlot(t *Ticket) {
 			Queue: t.slot.queue, Client: holderAddress(t), NoWait: true, Holds: []Turn{t},
 			Revoke: func(cause error) { e.takeBack(t, cause) },
 		})
-		switch {
-		case err == nil:
-			e.useSlot(t, turn.(*Ticket))
-			return
-		case ReasonOf(err) != ReasonTimeout: // otherwise, another process was faster
-			e.giveUp(t, errors.Unwrap(err)) // which does not name the slot's queue
+		if err != nil {
+			if ReasonOf(err) != ReasonTimeout { // otherwise, another process was faster
+				e.giveUp(t, errors.Unwrap(err)) // which does not name the slot's queue
+			}
+			continue
 		}
-	}
-}
-
-// useSlot gives the caller of a ticket its turn, unless it has given up.
-func (e *Engine) useSlot(t, inSlot *Ticket) {
-	e.mu.Lock()
-	waits := t.state == seeking
-	if waits {
-		t.inSlot = inSlot
-		t.enterLocked()
-	}
-	e.mu.Unlock()
-	if !waits {
-		inSlot.Leave()
+		e.mu.Lock()
+		gone := t.state != seeking
+		if !gone {
+			t.inSlot = turn.(*Ticket)
+			t.enterLocked()
+		}
+		e.mu.Unlock()
+		if gone {
+			turn.Leave()
+		}
+		return
 	}
 }
 

@@ -24,6 +24,12 @@ type Setting[T any] struct {
 	Check  func(T) error                       // after Parse, or after the defaults; nil if all is allowed
 }
 
+// With is a setting whose value may have more beside it, as parse reads it. usual is what the documents say.
+func (s Setting[T]) With(syntax, usual string, parse func(T, *caddyfile.Dispenser) error) Setting[T] {
+	s.Syntax, s.Usual, s.Parse = syntax, usual, parse
+	return s
+}
+
 // Settings are those of a block, in the order of the documents. A repeated one overrides the earlier one.
 type Settings[T any] []Setting[T]
 

@@ -36,14 +36,8 @@ type KeepAlive struct {
 	Always bool `json:"always,omitempty"`
 }
 
-// keepAlive is the setting of the interval, and of the word always.
-func keepAlive() setting {
-	s := directive.DurationSetting("keepalive", "15s", time.Second, directive.Longest, func(s *Handler) **caddy.Duration {
-		return &cmp.Or(s.KeepAlive, new(KeepAlive)).Interval // of nobody if it is off
-	})
-	s.Syntax, s.Usual, s.Parse = "[<interval>] [always]", "off", (*Handler).parseKeepAlive
-	return s
-}
+// interval is that of nobody if keepalive is off.
+func (s *Handler) interval() **caddy.Duration { return &cmp.Or(s.KeepAlive, new(KeepAlive)).Interval }
 
 func (s *Handler) parseKeepAlive(d *caddyfile.Dispenser) (err error) {
 	var interval caddy.Duration

@@ -41,7 +41,8 @@ var settings = directive.Settings[*Handler]{
 	directive.TextSetting("prefix", "<text>", defaultPrefix, "a text",
 		func(s *Handler) *string { return &s.Prefix }, func(s *Handler) error { return checkPrefix(s.Prefix) }),
 	directive.MethodsSetting("skip_methods", func(s *Handler) *[]string { return &s.SkipMethods }),
-	timeout(),
+	directive.DurationSetting("timeout", defaultTimeout, 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.Timeout }).
+		With("<duration> [<text>]", defaultTimeout, (*Handler).parseTimeout),
 	directive.NumberSetting("queue_length", "<n>", 0, directive.AtLeast(0), func(s *Handler) *int { return &s.QueueLength }),
 	directive.ChoiceSetting("when_full", func(s *Handler) *string { return &s.WhenFull }, dropNewest, dropOldest),
 	directive.NumberSetting("error_code", "<status>", 503, directive.Range{Least: 400, Most: 599, Want: "a status from 400 to 599"},
@@ -68,7 +69,8 @@ var settings = directive.Settings[*Handler]{
 		Parse: (*Handler).parseVisit,
 		Check: func(s *Handler) error { return s.Visit.check() },
 	},
-	keepAlive(),
+	directive.DurationSetting("keepalive", "15s", time.Second, directive.Longest, (*Handler).interval).
+		With("[<interval>] [always]", "off", (*Handler).parseKeepAlive),
 	directive.FlagSetting("dry_run", func(s *Handler) *bool { return &s.DryRun }),
 	engines.EngineSetting(func(s *Handler) *json.RawMessage { return &s.EngineRaw }),
 }

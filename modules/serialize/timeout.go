@@ -11,14 +11,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/internal/directive"
 )
 
-// timeout is the setting of the longest wait, and of the text by which a request asks for a
-// shorter one.
-func timeout() setting {
-	s := directive.DurationSetting("timeout", defaultTimeout, 0, directive.Longest, func(s *Handler) **caddy.Duration { return &s.Timeout })
-	s.Syntax, s.Parse = "<duration> [<text>]", (*Handler).parseTimeout
-	return s
-}
-
 const wantTimeoutFrom = "a text such as {http.request.header.X-Request-Timeout}"
 
 func (s *Handler) parseTimeout(d *caddyfile.Dispenser) error {
