@@ -20,11 +20,7 @@ func BenchmarkOnce(b *testing.B) {
 		_, err := send(b.Context(), h, fmt.Sprint(key), http.NoBody, next)
 		return err
 	}
-	k, err := deriveKey("example.com", "", "bare")
-	if err != nil {
-		b.Fatal(err)
-	}
-	first := time.Now().UnixNano()
+	k, first := testKey(b, "bare"), time.Now().UnixNano()
 	for _, c := range []struct {
 		name string
 		do   func(i int) error
@@ -32,8 +28,8 @@ func BenchmarkOnce(b *testing.B) {
 		{"two writes", func(i int) error {
 			k.hash = fmt.Sprint("bare", i)
 			r := &record{Outcome: repeated, Since: time.Now(), Body: []byte("ok")}
-			_, err := h.records.store(&k, r)
-			_, again := h.records.store(&k, r)
+			_, err := h.records.store(k, r)
+			_, again := h.records.store(k, r)
 			return errors.Join(err, again)
 		}},
 		{"first", func(int) error { first++; return serve(first) }},

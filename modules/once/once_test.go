@@ -51,15 +51,14 @@ func TestMain(m *testing.M) {
 // has fields of the answer.
 type shop struct {
 	addr string
-	fcgi string        // where it speaks FastCGI
-	gate chan struct{} // closed, it ends requests with do=wait
+	fcgi string // where it speaks FastCGI
 
 	mu      sync.Mutex
 	effects map[string]int
 }
 
 func newShop(t *testing.T) *shop {
-	s := &shop{gate: make(chan struct{}), effects: make(map[string]int)}
+	s := &shop{effects: make(map[string]int)}
 	server := httptest.NewUnstartedServer(s)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
@@ -110,11 +109,8 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch query.Get("do") {
 	case "wait":
-		select {
-		case <-s.gate:
-		case <-r.Context().Done():
-			return
-		}
+		<-r.Context().Done()
+		return
 	case "break":
 		panic(http.ErrAbortHandler)
 	case "half":
@@ -196,28 +192,23 @@ func (s *site) start() {
 	s.AwaitLoaded()
 }
 
-func post(t *testing.T, url, key string) testcaddy.Answer {
-	t.Helper()
-	return testcaddy.Await(t, testcaddy.Send(t, http.MethodPost, url, "", "Idempotency-Key", key))
-}
-
 const (
 	repeated = "repeated" // by the record
 	runs     = "runs"     // the key was freed
 )
 
-// Bug: after an interim answer by HTTP/2, an upstream's 503 or 429 did not free the key.
-// Bug: an answer that a handler had written in place of the upstream's freed the key, if its status
-// does, also if the upstream had answered 500. So did an error after another proxy, and the status of an
-// upstream after another one's 500. Bug: a name that was not found kept PHP's key. Bug: over FastCGI, also
-// after an answer by HTTP, in an error route, when the request came again after its answer, and when only a
-// part of a head had come, the upstream acted twice.
-// Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not, though nothing had been sent. Bug: so did the status of an upstream after another one's 201.
-// Bug: a second key made the first one forget what an upstream had answered. Bug: one in an error route did not,
-// and the key of a request that nothing had been sent of was in doubt. Bug: error pages learnt nothing of doubt.
-//
 // What a repetition gets after whatever the handlers behind have done: the first answer, a
 // refusal with a reason, or an answer of its own, since the key is free.
+//
+// Bug: after an interim answer by HTTP/2, an upstream's 503 or 429 did not free the key. Bug: an answer that a
+// handler had written in place of the upstream's freed the key, if its status does, also if the upstream had
+// answered 500. So did an error after another proxy, and the status of an upstream after another one's 500 or 201.
+// Bug: a name that was not found kept PHP's key. Bug: over FastCGI, also after an answer by HTTP, in an error route,
+// when the request came again after its answer, and when only a part of a head had come, the upstream acted twice.
+// Bug: a repetition had other bytes in a field that is no UTF-8. Bug: a TLS handshake that failed did not free the
+// key, though nothing had been sent. Bug: a second key made the first one forget what an upstream had answered.
+// Bug: one in an error route did not, and the key of a request that nothing had been sent of was in doubt.
+// Bug: error pages learnt nothing of doubt.
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
@@ -401,14 +392,14 @@ func TestOutcomes(t *testing.T) {
 // hangs up does not end the first request, and a reload neither. Another key does not wait.
 func TestWaiting(t *testing.T) {
 	t.Parallel()
-	s := newShop(t)
-	c := newSite(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+s.addr)
+	upstream := testcaddy.NewUpstream(t)
+	c := newSite(t, "once {\nscope none\ntimeout 1m\n}\nreverse_proxy "+upstream.Addr)
 	ctx, hangUp := context.WithCancel(t.Context())
-	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/?do=wait", http.NoBody)
+	r, _ := http.NewRequestWithContext(ctx, http.MethodPost, c.url+"/a?gate", http.NoBody)
 	r.Header.Set("Idempotency-Key", "a")
 	answers := make(chan testcaddy.Answer, 12)
 	go func() { answers <- testcaddy.Do(http.DefaultClient, r) }()
-	wait.Until(t, "the first runs", func() bool { return s.count("a") == 1 })
+	upstream.Next("a")
 	hangUp()
 	<-answers
 	if err := c.Load("text/caddyfile", strings.ReplaceAll(c.settings.Caddyfile, "scope none", "scope none\nkeep 3d")); err != nil {
@@ -416,7 +407,7 @@ func TestWaiting(t *testing.T) {
 	}
 	testcaddy.AwaitOneListener(t, strings.TrimPrefix(c.url, "http://"))
 	for range 12 {
-		answer := testcaddy.Send(t, http.MethodPost, c.url+"/?do=wait", "", "Idempotency-Key", "a")
+		answer := testcaddy.Send(t, http.MethodPost, c.url+"/a?gate", "", "Idempotency-Key", "a")
 		go func() { answers <- <-answer }()
 	}
 	for range 4 {
@@ -425,12 +416,15 @@ func TestWaiting(t *testing.T) {
 			t.Errorf("refused with %v", a)
 		}
 	}
-	post(t, c.url, "b").Want(t, 200)
-	close(s.gate)
+	testcaddy.Await(t, testcaddy.Send(t, http.MethodPost, c.url+"/b", "", "Idempotency-Key", "b")).Want(t, 200)
+	upstream.Open("a")
 	for range 8 {
-		if a := testcaddy.Await(t, answers); a.Text != "1" || a.Header.Get("Idempotent-Replayed") != "true" {
+		if a := testcaddy.Await(t, answers); a.Text != "served a" || a.Header.Get("Idempotent-Replayed") != "true" {
 			t.Errorf("a repetition: %v", a)
 		}
+	}
+	if order := upstream.Order(); len(order) != 2 {
+		t.Errorf("the upstream saw %v", order)
 	}
 	metrics := c.Ask("/metrics")
 	for _, line := range []string{`{outcome="first"} 2`, `{outcome="repeated"} 8`, `{outcome="running"} 4`, `{outcome="unknown"} 0`} {

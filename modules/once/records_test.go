@@ -27,7 +27,7 @@ func (f flat) Delete(ctx context.Context, key string) error {
 	return f.FileStorage.Delete(ctx, key)
 }
 
-func testKey(t *testing.T, text string) *key {
+func testKey(t testing.TB, text string) *key {
 	t.Helper()
 	k, err := deriveKey("example.com", "anna", text)
 	if err != nil {
