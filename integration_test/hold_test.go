@@ -19,16 +19,16 @@ const heldForAnHour = "hold_at_least 1h\ntimeout 1m"
 // A held turn outlasts its client, a reload and a pause, but neither its process nor an eviction.
 func TestEndOfHeldTurn(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]func(c *caddy, held serializer.TicketState){
-		"kill": func(c *caddy, _ serializer.TicketState) { c.Kill() },
-		"stop": func(c *caddy, _ serializer.TicketState) { c.End(syscall.SIGTERM) },
-		"reload without the queue": func(c *caddy, _ serializer.TicketState) {
+	for name, end := range map[string]func(c *caddy){
+		"kill": func(c *caddy) { c.Kill() },
+		"stop": func(c *caddy) { c.End(syscall.SIGTERM) },
+		"reload without the queue": func(c *caddy) {
 			check(c.t, c.reload(setup{site: "respond new"}))
 			c.awaitEntryOf("the new configuration does not have a queue that is in use or paused; another engine, server, namespace, path or prefix is another queue, " +
 				"which is not paused, and does not wait for requests of this one")
 			c.evictInside()
 		},
-		"reload and pause": func(c *caddy, _ serializer.TicketState) {
+		"reload and pause": func(c *caddy) {
 			check(c.t, c.reload(setup{site: behindQueue(heldForAnHour + "\nqueue_length 9")}))
 			c.pause("serializer_", "0")
 			c.evictInside()
@@ -43,14 +43,10 @@ func TestEndOfHeldTurn(t *testing.T) {
 			other := c.another()
 			hangUpAfterTenth(t, newClient(t, "1.1"), c.url+"/?name=first&gate", func() bool { return c.Hit("first") != nil })
 			c.Open("first")
-			var held serializer.TicketState
-			wait.Until(t, "the turn is held", func() bool {
-				held = c.queue("serializer_").Tickets[0]
-				return !held.HeldUntil.IsZero()
-			})
+			wait.Until(t, "the turn is held", func() bool { return !c.queue("serializer_").Tickets[0].HeldUntil.IsZero() })
 			waiter := other.waiter("second", 2)
 			c.WantNever("second")
-			end(c, held)
+			end(c)
 			other.wantServed(waiter)
 			c.wantOrder("first", "second")
 		})
@@ -59,8 +55,9 @@ func TestEndOfHeldTurn(t *testing.T) {
 
 // evictHeld evicts a turn that is held. Lists say how long it goes on, and nothing calls it stuck. The
 // metrics count it as a hold once it has ended.
-func (c *caddy) evictHeld(held serializer.TicketState) {
+func (c *caddy) evictHeld() {
 	c.t.Helper()
+	held := c.queue("serializer_").Tickets[0]
 	if least := held.HeldUntil.Sub(held.Entered); held.State != serializer.StateInside || least < time.Hour || least > time.Hour+time.Minute {
 		c.t.Errorf("listed as %+v", held)
 	}

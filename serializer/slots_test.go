@@ -2,13 +2,11 @@ package serializer_test
 
 import (
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/wait"
 	"github.com/orderly-http/caddy-orderly/serializer"
-	"github.com/orderly-http/caddy-orderly/serializer/memory"
 )
 
 // slotted is an arrival at a queue with slots, where so many may be inside.
@@ -74,17 +72,16 @@ func TestSlotWaitEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		adjust func(*serializer.Arrival) // the arrival ends by itself
 		end    func(*testing.T, *serializer.Engine, *waiter)
-		reason serializer.Reason
 		cause  error
 	}{
-		"timeout":  {func(a *serializer.Arrival) { a.Timeout = time.Millisecond }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
-		"no wait":  {func(a *serializer.Arrival) { a.NoWait = true }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
-		"no slots": {func(a *serializer.Arrival) { *a = slotted(2); a.Timeout = time.Millisecond }, nil, serializer.ReasonTimeout, serializer.ErrTimeout},
-		"hung up":  {nil, func(_ *testing.T, _ *serializer.Engine, w *waiter) { w.GiveUp(errHungUp) }, serializer.ReasonGone, errHungUp},
+		"timeout":  {func(a *serializer.Arrival) { a.Timeout = time.Millisecond }, nil, serializer.ErrTimeout},
+		"no wait":  {func(a *serializer.Arrival) { a.NoWait = true }, nil, serializer.ErrTimeout},
+		"no slots": {func(a *serializer.Arrival) { *a = slotted(2); a.Timeout = time.Millisecond }, nil, serializer.ErrTimeout},
+		"hung up":  {nil, func(_ *testing.T, _ *serializer.Engine, w *waiter) { w.GiveUp(errHungUp) }, errHungUp},
 		"evicted": {nil, func(t *testing.T, e *serializer.Engine, _ *waiter) {
 			must(t, e.Evict(t.Context(), "a_", tokenOf(t, e, 1)))
-		}, serializer.ReasonEvicted, serializer.ErrEvicted},
-		"closed": {nil, func(_ *testing.T, e *serializer.Engine, _ *waiter) { go e.Close() }, serializer.ReasonClosed, serializer.ErrClosed},
+		}, serializer.ErrEvicted},
+		"closed": {nil, func(_ *testing.T, e *serializer.Engine, _ *waiter) { go e.Close() }, serializer.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			engines(t, func(t *testing.T, e *serializer.Engine) {
@@ -102,7 +99,7 @@ func TestSlotWaitEnds(t *testing.T) {
 					}
 					test.end(t, e, w)
 				}
-				w.refused(t, test.reason, test.cause)
+				w.refused(t, serializer.ReasonOf(test.cause), test.cause)
 				holder.Leave()
 				if name != "closed" {
 					enter(t, e, slotted(1, "a")).Leave()
@@ -126,17 +123,16 @@ func TestSlotsInOrder(t *testing.T) {
 	}
 }
 
-// A store that says late which slot the first caller has got.
+// lateSlot is a store that meets the test before and after it says that somebody has slot a.
 type lateSlot struct {
 	*script
-	asked        atomic.Bool
-	joined, told chan struct{}
+	meet chan bool
 }
 
-func (s *lateSlot) Stands(t *serializer.Ticket) bool {
-	if strings.HasPrefix(t.Queue, "%=") && !s.asked.Swap(true) {
-		close(s.joined)
-		<-s.told
+func (s lateSlot) Stands(t *serializer.Ticket) bool {
+	if strings.HasPrefix(t.Queue, "%=a") {
+		s.meet <- true
+		s.meet <- true
 	}
 	return true
 }
@@ -144,23 +140,21 @@ func (s *lateSlot) Stands(t *serializer.Ticket) bool {
 // Bug: a caller whose slot was given at that moment counted twice, and one that does not wait was refused
 // although a slot was free.
 func TestSlotIsFreeForNextCaller(t *testing.T) {
-	s := &lateSlot{script: newScript(), joined: make(chan struct{}), told: make(chan struct{})}
+	s := lateSlot{newScript(), make(chan bool)}
 	e := serializer.New(s, serializer.Options{})
-	first := start(e, slotted(2, "a", "b"))
-	<-s.joined
 	a := slotted(2, "a", "b")
+	first := start(e, a)
+	<-s.meet
 	a.NoWait = true
 	_, err := e.Enter(t.Context(), a)
-	close(s.told)
+	<-s.meet
 	must(t, err)
 	first.enters(t)
 }
 
 // If the ticket of a slot is taken out, the turn is revoked. When it has left, the slot is free.
 func TestSlotEvicted(t *testing.T) {
-	still := func() time.Time { return time.UnixMicro(1) } // so numbers have no gaps
-	e := serializer.New(memory.New(memory.Options{Clock: still}), serializer.Options{})
-	defer e.Close()
+	e := serializer.New(newScript(), serializer.Options{}) // which numbers tickets without gaps
 	a, causes := revoked(slotted(1, "a"))
 	turn := enter(t, e, a)
 	must(t, e.Evict(t.Context(), "%=a%=a_", turn.Token()+1))
