@@ -460,7 +460,8 @@ func TestKeys(t *testing.T) {
 		{[]string{"k"}, "anna", "", "/?b", "a", 422, "mismatch"},
 		{[]string{"k"}, "anna", "", "PATCH /", "a", 422, "mismatch"},
 		{[]string{strings.Repeat("k", 256)}, "anna", "", "/", "a", 400, "bad_key"},
-		{[]string{strings.Repeat("l", 255), `"q\"\\"`, `q"\`, "k"}, "anna", "", "/", "a", 200, "1"},
+		{[]string{strings.Repeat("l", 255), `"q\"\\"`, "k"}, "anna", "", "/", "a", 200, "1"},
+		{[]string{`q"\`}, "anna", "", "/", "b", 422, "mismatch"},
 		{[]string{"k"}, "anna", "[::1]:80", "/", "a", 200, "3"},
 		{[]string{"k"}, "anna", "[::1]", "/", "a", 200, "3"},
 	} {
