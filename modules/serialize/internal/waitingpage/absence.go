@@ -41,7 +41,8 @@ func (of absent) both() []absent { return slices.Compact([]absent{{of.queue, "",
 type absence struct {
 	used     float64 // of the allowance, from 0 to 1
 	latest   time.Time
-	forgiven bool // since a turn was claimed
+	counted  time.Time // what turns side by side have cost, until then
+	forgiven bool      // since a turn was claimed
 }
 
 const (
@@ -119,18 +120,22 @@ func (a *absences) settle(of absent, allowed time.Duration, part float64) {
 	for _, here := range []bool{true, false} {
 		of.here = here
 		for _, of := range of.both() {
-			cost, now, most := a.costs[of], time.Now(), usedAfterLate
+			cost, most := a.costs[of], usedAfterLate
 			if of.client != "" {
 				most = clientUsedAfterLate
 			}
 			switch {
 			case part == claimed:
-				a.costs[of] = absence{latest: now}
+				cost.used, cost.forgiven = 0, false
 			case part == late && cost.forgiven:
-				a.costs[of] = absence{min(cost.used, most), now, true}
+				cost.used = min(cost.used, most)
 			case part == late:
-				a.costs[of] = absence{latest: now, forgiven: true}
+				cost.used, cost.forgiven = 0, true
+			default:
+				continue
 			}
+			cost.latest = time.Now()
+			a.costs[of] = cost
 		}
 	}
 }
@@ -148,8 +153,11 @@ func (a *absences) chargeLocked(of absent, allowed time.Duration, part float64) 
 // addLocked adds a part. Of turns that have waited side by side, each costs only what the one before has left.
 func (a *absences) addLocked(of absent, allowed time.Duration, part float64) (used float64) {
 	cost := a.costs[of]
-	part = min(part, time.Since(cost.latest).Seconds()/allowed.Seconds())
+	part = min(part, time.Since(cost.counted).Seconds()/allowed.Seconds())
 	cost.used, cost.latest = min(cost.used+part, 1), time.Now()
+	if part > 0 {
+		cost.counted = cost.latest
+	}
 	a.costs[of] = cost
 	return cost.used
 }

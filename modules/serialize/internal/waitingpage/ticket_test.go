@@ -266,6 +266,26 @@ func TestAbsencesCountTogether(t *testing.T) {
 	})
 }
 
+// Bug: a turn cost nothing if a late browser came just before its end, or another turn was given up, whose client
+// had used up its half.
+func TestAbsencesHideNoOthers(t *testing.T) {
+	of := func(client string) absent { return absent{queue: "q", client: client} }
+	for client, part := range map[string]float64{"late": late, "used up": 0.01} {
+		synctest.Test(t, func(t *testing.T) {
+			a := absences{costs: make(map[absent]absence)}
+			time.Sleep(allowance)
+			a.settle(of("used up"), allowance, 0.5)
+			a.settle(of("late"), allowance, late)
+			time.Sleep(allowance / 4)
+			a.settle(of(client), allowance, part)
+			a.settle(of("other"), allowance, 0.25)
+			if _, left := a.offer(of("next"), 0); left != allowance*3/4 {
+				t.Errorf("%s: %v are left", client, left)
+			}
+		})
+	}
+}
+
 // Bug: one client that kept its cookies and never claimed a turn idled a queue: each turn that
 // another browser claimed, and each for which it came too late, gave it three seconds again. Only the first
 // of these does.
