@@ -67,6 +67,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		p.sent.repl, p.sent.cut = repl, turncontext.Trace(r, p.sent.trace())
 		return next.ServeHTTP(w, r)
 	}
+	w.Header().Del("Retry-After") // of a queue before that has refused the request
 	p.context.Init(r, true, p.turns)
 	body, err := p.readBody(w, r)
 	defer body.FreeAfter(p.context.Request())
@@ -263,7 +264,6 @@ func (p *passage) run(w http.ResponseWriter, r *http.Request, next caddyhttp.Han
 	p.repl.Set(outcomePlaceholder, string(first))
 	p.repl.Set(p.again(), true)
 	r.Header.Del("Accept-Encoding") // a repetition may accept none
-	w.Header().Del("Retry-After")   // of a queue before that has refused the request
 	p.context.Begin(r, p.turn)
 	turncontext.Trace(r, p.sent.trace())
 	p.response.Init(w, r, &p.context, int64(*p.handler.MaxResponse))
