@@ -73,12 +73,14 @@ func (c *caddy) evictHeld() {
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
 }
 
-// Bug: whoever had waited since before a reload, which brought a pace, did not keep it.
+// Bug: whoever had waited since before a reload, which brought a pace, did not keep it, or kept by chance that of
+// another line of the queue.
 func TestReloadBringsPace(t *testing.T) {
 	t.Parallel()
 	c := startQueue(t, "")
 	holder, waiter := c.holder(t), c.waiter("waiter", 2)
-	check(t, c.reload(setup{site: behindQueue(heldForAnHour)}))
+	others := strings.Repeat("handle /other {\n"+serialized+"\n}\n", 3)
+	check(t, c.reload(setup{site: others + "handle {\n" + behindQueue(heldForAnHour) + "\n}"}))
 	c.release(holder)
 	c.wantServed(waiter)
 	wait.Until(t, "its turn is held", func() bool { return !c.queue("serializer_").Tickets[0].HeldUntil.IsZero() })

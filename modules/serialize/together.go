@@ -1,6 +1,7 @@
 package serialize
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -95,12 +96,13 @@ func (s *Handler) successor() *Handler {
 	}
 	next := s
 	for i, other := range s.followers() {
-		if other.ruleText == s.ruleText {
-			return s
-		}
-		if i == 0 || other.Concurrency < next.Concurrency {
+		if i == 0 || other.isStricter(next) {
 			next = other
 		}
 	}
 	return next
+}
+
+func (s *Handler) isStricter(other *Handler) bool {
+	return cmp.Or(cmp.Compare(s.Concurrency, other.Concurrency), cmp.Compare(other.least(), s.least())) < 0
 }
