@@ -3,12 +3,14 @@
 package testpostgres
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -28,11 +30,35 @@ type Server struct {
 	args     []string // of the server
 }
 
-// Start makes a database cluster and runs its server, with settings such as fsync=off. Its
-// superuser is orderly, without a password, and so is its database.
+// cluster is a database cluster in an archive. Making one takes a second of a processor, so servers get copies.
+var cluster struct {
+	made    sync.Once
+	archive []byte
+}
+
+// Start runs a server of a new database cluster, with settings such as fsync=off. Its superuser is orderly,
+// without a password, and so is its database. Only those of [StartOther] have a system identifier of their own.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	s := newServer(t, append([]string{"fsync=off", "max_wal_size=256MB"}, settings...)...)
+	cluster.made.Do(func() {
+		s := StartOther(t)
+		s.Stop()
+		archive, err := asNobody(exec.Command("tar", "--create", "--directory", filepath.Dir(s.Data), "data")).Output()
+		testprocess.Must(t, err)
+		cluster.archive = archive
+	})
+	s := newServer(t, settings...)
+	unpack := asNobody(exec.Command("tar", "--extract", "--directory", filepath.Dir(s.Data)))
+	unpack.Stdin = bytes.NewReader(cluster.archive)
+	testprocess.Must(t, unpack.Run())
+	s.Run()
+	return s
+}
+
+// StartOther is like [Start], for a server that others are told apart from.
+func StartOther(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	s := newServer(t, settings...)
 	s.run("initdb", "--pgdata", s.Data, "--username", "orderly", "--auth", "trust", "--no-sync", "--no-instructions")
 	s.Run()
 	s.Query("template1", "CREATE DATABASE orderly")
@@ -48,7 +74,7 @@ func newServer(t testing.TB, settings ...string) *Server {
 	s := &Server{Addr: testprocess.FreeAddr(t), Data: filepath.Join(dir(t), "data"), t: t, programs: found[len(found)-1]}
 	host, port, _ := net.SplitHostPort(s.Addr)
 	s.args = []string{"-D", s.Data, "-c", "unix_socket_directories=", "-h", host, "-p", port}
-	for _, setting := range append(settings, "shared_buffers=16MB") {
+	for _, setting := range append([]string{"fsync=off", "max_wal_size=256MB", "shared_buffers=16MB"}, settings...) {
 		s.args = append(s.args, "-c", setting)
 	}
 	return s
@@ -118,10 +144,14 @@ func (s *Server) run(program string, args ...string) {
 	}
 }
 
-// command is a program of PostgreSQL. As root, another user runs it: a server refuses to be root.
+// command is a program of PostgreSQL.
 func (s *Server) command(program string, args ...string) *exec.Cmd {
+	return asNobody(exec.Command(filepath.Join(s.programs, program), args...))
+}
+
+// asNobody lets another user than root run a command: a server refuses to be root.
+func asNobody(cmd *exec.Cmd) *exec.Cmd {
 	const nobody = 65534
-	cmd := exec.Command(filepath.Join(s.programs, program), args...)
 	cmd.Dir = "/"
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}

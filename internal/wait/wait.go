@@ -25,11 +25,13 @@ func InParallel() {
 // because machines under load are slow.
 const Patience = time.Minute
 
-// The time between two calls that check a condition grows with the time waited, because
-// checks may need the processor that others wait for.
+// The time between two calls that check a condition grows with the time waited, and with the time that a
+// call takes, because checks may need the processor that others wait for.
 const (
 	shortest = 2 * time.Millisecond
 	longest  = 20 * time.Millisecond
+
+	longestOfSlow = 100 * time.Millisecond
 )
 
 // Until waits until a condition holds, and fails the test when Patience has passed.
@@ -52,12 +54,15 @@ func Eventually(t testing.TB, what string, try func() error) {
 
 // Poll reports whether a condition holds before a limit has passed.
 func Poll(limit time.Duration, holds func() bool) bool {
-	for start := time.Now(); !holds(); {
-		waited := time.Since(start)
+	for start := time.Now(); ; {
+		begun := time.Now()
+		if holds() {
+			return true
+		}
+		took, waited := time.Since(begun), time.Since(start)
 		if waited > limit {
 			return false
 		}
-		time.Sleep(min(max(waited/10, shortest), longest))
+		time.Sleep(max(min(max(waited/10, shortest), longest), min(4*took, longestOfSlow)))
 	}
-	return true
 }

@@ -142,7 +142,7 @@ var elsewhere = func() map[string]testlease.Elsewhere[server] {
 	}
 	otherServer := func(found string, prepare func(s server, other *testpostgres.Server)) testlease.Elsewhere[server] {
 		return testlease.Elsewhere[server]{Found: found, Prepare: func(t *testing.T, s server, link *testrelay.Relay) (move, back func()) {
-			other := testpostgres.Start(t)
+			other := testpostgres.StartOther(t)
 			return func() {
 				prepare(s, other)
 				link.Lead(other.Addr)

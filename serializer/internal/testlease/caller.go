@@ -254,7 +254,7 @@ func (c *Clients) takeTurn(e *serializer.Engine, a serializer.Arrival) {
 	}
 	h.Turn = testjudge.Turn{Rule: a.Rule, Token: turn.Token(), Slots: a.Slots != nil, Slot: turn.Slot()}
 	c.locked(func() { c.enter(h) })
-	time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+	time.Sleep(rand.N(20 * time.Millisecond)) // most of the time somebody is inside, and the processors are free
 	c.locked(func() { c.leave(h) })
 	turn.Leave()
 }
