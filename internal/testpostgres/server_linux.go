@@ -3,16 +3,19 @@
 package testpostgres
 
 import (
-	"bytes"
 	"fmt"
+	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/orderly-http/caddy-orderly/internal/testprocess"
 	"github.com/orderly-http/caddy-orderly/internal/wait"
@@ -30,10 +33,11 @@ type Server struct {
 	args     []string // of the server
 }
 
-// cluster is a database cluster in an archive. Making one takes a second of a processor, so servers get copies.
+// cluster is a database cluster in an archive, a file without a name. Making one takes a second of a
+// processor, so servers get copies.
 var cluster struct {
 	made    sync.Once
-	archive []byte
+	archive *os.File
 }
 
 // Start runs a server of a new database cluster, with settings such as fsync=off. Its superuser is orderly,
@@ -43,13 +47,17 @@ func Start(t testing.TB, settings ...string) *Server {
 	cluster.made.Do(func() {
 		s := StartOther(t)
 		s.Stop()
-		archive, err := asNobody(exec.Command("tar", "--create", "--directory", filepath.Dir(s.Data), "data")).Output()
+		archive, err := os.CreateTemp("", "cluster")
 		testprocess.Must(t, err)
+		testprocess.Must(t, os.Remove(archive.Name()))
+		pack := asNobody(exec.Command("tar", "--create", "--directory", filepath.Dir(s.Data), "data"))
+		pack.Stdout = archive
+		testprocess.Must(t, pack.Run())
 		cluster.archive = archive
 	})
 	s := newServer(t, settings...)
 	unpack := asNobody(exec.Command("tar", "--extract", "--directory", filepath.Dir(s.Data)))
-	unpack.Stdin = bytes.NewReader(cluster.archive)
+	unpack.Stdin = io.NewSectionReader(cluster.archive, 0, math.MaxInt64)
 	testprocess.Must(t, unpack.Run())
 	s.Run()
 	return s
@@ -102,8 +110,19 @@ func (s *Server) Run() {
 	})
 }
 
-// Kill ends the server at once, with all its processes.
-func (s *Server) Kill() { s.end(syscall.SIGQUIT) }
+// Kill ends the server at once, with all its processes. One that it was just starting may have missed the
+// signal, and the server would wait for it for ever.
+func (s *Server) Kill() {
+	missed := time.AfterFunc(10*time.Second, func() {
+		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.PID))
+		for _, child := range strings.Fields(string(children)) {
+			pid, _ := strconv.Atoi(child)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	})
+	defer missed.Stop()
+	s.end(syscall.SIGQUIT)
+}
 
 // Stop ends the server, which closes its connections first.
 func (s *Server) Stop() { s.end(syscall.SIGINT) }

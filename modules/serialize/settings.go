@@ -18,10 +18,6 @@ import (
 	"github.com/orderly-http/caddy-orderly/serializer"
 )
 
-// setting is one of those from which the Caddyfile, the defaults and the checks come. A test
-// compares docs/directives.md and the comments of the fields of [Handler], which Caddy's site shows.
-type setting = directive.Setting[*Handler]
-
 const (
 	defaultPrefix  = "serializer_"
 	defaultTimeout = "60s"
@@ -35,7 +31,8 @@ const (
 	maxResponseBuffer = 1 << 30
 )
 
-// settings are in the order of the documents.
+// settings are those from which the Caddyfile, the defaults and the checks come, in the order of the documents. A test
+// compares docs/directives.md and the comments of the fields of [Handler], which Caddy's site shows.
 var settings = directive.Settings[*Handler]{
 	engines.PathSetting(func(s *Handler) *string { return &s.Path }),
 	directive.TextSetting("prefix", "<text>", defaultPrefix, "a text",
