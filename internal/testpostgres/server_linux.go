@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -35,16 +34,14 @@ type Server struct {
 
 // cluster is a database cluster in an archive, a file without a name. Making one takes a second of a
 // processor, so servers get copies.
-var cluster struct {
-	made    sync.Once
-	archive *os.File
-}
+var cluster *os.File
+var makeCluster sync.Once
 
 // Start runs a server of a new database cluster, with settings such as fsync=off. Its superuser is orderly,
 // without a password, and so is its database. Only those of [StartOther] have a system identifier of their own.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
-	cluster.made.Do(func() {
+	makeCluster.Do(func() {
 		s := StartOther(t)
 		s.Stop()
 		archive, err := os.CreateTemp("", "cluster")
@@ -53,11 +50,11 @@ func Start(t testing.TB, settings ...string) *Server {
 		pack := asNobody(exec.Command("tar", "--create", "--directory", filepath.Dir(s.Data), "data"))
 		pack.Stdout = archive
 		testprocess.Must(t, pack.Run())
-		cluster.archive = archive
+		cluster = archive
 	})
 	s := newServer(t, settings...)
 	unpack := asNobody(exec.Command("tar", "--extract", "--directory", filepath.Dir(s.Data)))
-	unpack.Stdin = io.NewSectionReader(cluster.archive, 0, math.MaxInt64)
+	unpack.Stdin = io.NewSectionReader(cluster, 0, math.MaxInt64)
 	testprocess.Must(t, unpack.Run())
 	s.Run()
 	return s
@@ -110,17 +107,10 @@ func (s *Server) Run() {
 	})
 }
 
-// Kill ends the server at once, with all its processes. One that it was just starting may have missed the
+// Kill ends the server at once, with all its processes. If it was just starting one, that may have missed the
 // signal, and the server would wait for it for ever.
 func (s *Server) Kill() {
-	missed := time.AfterFunc(10*time.Second, func() {
-		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", s.PID))
-		for _, child := range strings.Fields(string(children)) {
-			pid, _ := strconv.Atoi(child)
-			_ = syscall.Kill(pid, syscall.SIGKILL)
-		}
-	})
-	defer missed.Stop()
+	defer time.AfterFunc(10*time.Second, func() { _ = syscall.Kill(s.PID, syscall.SIGKILL) }).Stop()
 	s.end(syscall.SIGQUIT)
 }
 

@@ -28,9 +28,8 @@ const Patience = time.Minute
 // The time between two calls that check a condition grows with the time waited, and with the time that a
 // call takes, because checks may need the processor that others wait for.
 const (
-	shortest = 2 * time.Millisecond
-	longest  = 20 * time.Millisecond
-
+	shortest      = 2 * time.Millisecond
+	longest       = 20 * time.Millisecond
 	longestOfSlow = 100 * time.Millisecond
 )
 
@@ -54,15 +53,12 @@ func Eventually(t testing.TB, what string, try func() error) {
 
 // Poll reports whether a condition holds before a limit has passed.
 func Poll(limit time.Duration, holds func() bool) bool {
-	for start := time.Now(); ; {
-		begun := time.Now()
-		if holds() {
-			return true
-		}
+	for start, begun := time.Now(), time.Now(); !holds(); begun = time.Now() {
 		took, waited := time.Since(begun), time.Since(start)
 		if waited > limit {
 			return false
 		}
 		time.Sleep(max(min(max(waited/10, shortest), longest), min(4*took, longestOfSlow)))
 	}
+	return true
 }

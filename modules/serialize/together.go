@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.uber.org/zap"
 
@@ -94,15 +95,11 @@ func (s *Handler) successor() *Handler {
 	if _, active := registered.handlers.Load(s); active || s.DryRun {
 		return s
 	}
-	next := s
-	for i, other := range s.followers() {
-		if i == 0 || other.isStricter(next) {
-			next = other
-		}
+	followers := s.followers()
+	if len(followers) == 0 {
+		return s
 	}
-	return next
-}
-
-func (s *Handler) isStricter(other *Handler) bool {
-	return cmp.Or(cmp.Compare(s.Concurrency, other.Concurrency), cmp.Compare(other.least(), s.least())) < 0
+	return slices.MinFunc(followers, func(a, b *Handler) int {
+		return cmp.Or(cmp.Compare(a.Concurrency, b.Concurrency), cmp.Compare(b.least(), a.least()))
+	})
 }
