@@ -73,7 +73,7 @@ func (c *caddy) evictHeld() {
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
 }
 
-// Bug: whoever had waited since before a reload, which brought a pace, did not keep it, or kept by chance that of
+// Bug: a request that had waited since before a reload did not keep the pace that it brought, or kept by chance that of
 // another line of the queue.
 func TestReloadBringsPace(t *testing.T) {
 	t.Parallel()

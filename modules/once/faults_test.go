@@ -19,7 +19,7 @@ import (
 // fails lets nothing through. If it fails after the upstream has acted, or has damaged the record,
 // nothing is known to repetitions. Neither the records nor the log tell keys, scopes or answers.
 //
-// Whoever looks for orders in doubt finds each of them in the log, also if no client asks again. Bug: it named
+// An operator finds each order in doubt in the log, also if no client asks again. Bug: it named
 // one in a second of those whose outcome could not be stored.
 func TestFaults(t *testing.T) {
 	t.Parallel()

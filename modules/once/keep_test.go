@@ -197,8 +197,8 @@ func (s *torn) Delete(ctx context.Context, key string) error {
 // key ran twice. Bug: a late record kept a key of which nothing had run; so did one whose removal failed once.
 // Bug: the record of an answer came so late that it took the place of the next request's, and the key ran
 // three times. Bug: a request that was evicted before it ran left a record, and repetitions were refused. Bug: if
-// that record could not be removed, it was tried again, although the lease could be lost meanwhile, which nothing
-// tells.
+// that record could not be removed, it was tried again, although the lease could be lost meanwhile, which is
+// not seen.
 func TestTornStorage(t *testing.T) {
 	var h *Handler
 	failure := errors.New("disk full")

@@ -227,7 +227,7 @@ func (p *passage) begin() error {
 func (p *passage) remove(turn serializer.Turn) {
 	for begun := time.Now(); !isLost(turn) && time.Since(begun) < time.Minute; time.Sleep(time.Second) {
 		ended, err := p.handler.records.store(&p.key, &record{Outcome: freed, Since: p.asked.Since})
-		if <-ended; err == nil || turn.Context().Err() != nil { // nothing tells if a turn that was evicted is lost later
+		if <-ended; err == nil || turn.Context().Err() != nil { // of an evicted turn, a lost lease is not seen
 			return
 		}
 	}
