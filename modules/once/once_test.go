@@ -300,6 +300,7 @@ func TestOutcomes(t *testing.T) {
 		"a refusal in an error route":                 {lines: failed + line + refusal + "}", status: 418, then: "unknown"},
 		"an error route after a refusal":              {lines: "route {\n" + line + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=201", status: 201, then: repeated, effects: 1},
 		"broken after a refusal":                      {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "do=break", status: 503, then: "unknown", effects: 1},
+		"no scope after a refusal":                    {lines: "route {\n" + refusal + "}\nhandle_errors {\nonce {\nscope {http.request.uri.query.none}\n}\n" + proxy + "}", status: 400, then: runs},
 		"503 after a refusal":                         {lines: "route {\n" + refusal + "}\nhandle_errors {\n" + line + proxy + "}", query: "status=503", status: 503, then: repeated, effects: 1},
 		"a refusal after the upstream":                {lines: line + to(s.addr, "handle_response {\n"+refusal+"}"), status: 503, then: "unknown", effects: 1},
 		"a written refusal after it":                  {lines: line + to(s.addr, "handle_response {\n"+written+"}"), status: 503, then: "unknown", effects: 1},
@@ -372,7 +373,8 @@ func TestOutcomes(t *testing.T) {
 					t.Error("a cookie or Retry-After was repeated")
 				}
 			case runs:
-				if replayed || reason != first.Header.Get("Orderly-Once") || again.StatusCode != first.StatusCode {
+				retry := reason == "" || reason == "running" || again.Header.Get("Retry-After") == ""
+				if replayed || !retry || reason != first.Header.Get("Orderly-Once") || again.StatusCode != first.StatusCode {
 					t.Errorf("the second request: %v", again)
 				}
 			default:

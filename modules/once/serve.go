@@ -60,14 +60,14 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	p := h.newPassage(r, repl)
 	err := p.findKey(text, r.Host)
 	repl.Set("http.once.key", p.key.hash)
-	if err != nil {
-		return p.refuse(w, r, err)
-	}
-	if again, _ := repl.Get(p.again()); again == true { // in an error route, the turn is over
+	if again, _ := repl.Get(p.again()); again == true && err == nil { // in an error route, the turn is over
 		p.sent.repl, p.sent.cut = repl, turncontext.Trace(r, p.sent.trace())
 		return next.ServeHTTP(w, r)
 	}
 	w.Header().Del("Retry-After") // of a queue before that has refused the request
+	if err != nil {
+		return p.refuse(w, r, err)
+	}
 	p.context.Init(r, true, p.turns)
 	body, err := p.readBody(w, r)
 	defer body.FreeAfter(p.context.Request())
