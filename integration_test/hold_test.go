@@ -73,17 +73,22 @@ func (c *caddy) evictHeld() {
 	c.wantMetric("hold_seconds_count{"+defaultQueue+"}", "1")
 }
 
-// Bug: a request that had waited since before a reload did not keep the pace that it brought, or kept by chance that of
-// another line of the queue.
+// Bug: a request that had waited since before a reload did not keep the pace that it brought, or by chance that of
+// another line of the queue. Bug: beside a narrower line, it lost the pace that its own line still had.
 func TestReloadBringsPace(t *testing.T) {
 	t.Parallel()
-	c := startQueue(t, "")
-	holder, waiter := c.holder(t), c.waiter("waiter", 2)
+	const two = "concurrency 2\n" + heldForAnHour
 	others := strings.Repeat("handle /other {\n"+serialized+"\n}\n", 3)
-	check(t, c.reload(setup{site: others + "handle {\n" + behindQueue(heldForAnHour) + "\n}"}))
-	c.release(holder)
-	c.wantServed(waiter)
-	wait.Until(t, "its turn is held", func() bool { return !c.queue("serializer_").Tickets[0].HeldUntil.IsZero() })
+	for before, after := range map[string]string{"hold_at_least 1ms": heldForAnHour, two: two} {
+		c := start(t, setup{site: others + "handle {\n" + behindQueue(before) + "\n}"})
+		holder := c.getting("/other?name=holder&gate")
+		c.awaitHit("holder")
+		waiter := c.waiter("waiter", 2)
+		check(t, c.reload(setup{site: others + "handle {\n" + behindQueue(after) + "\n}\nheader X-New reload"}))
+		c.release(holder)
+		c.wantServed(waiter)
+		wait.Until(t, "its turn is held", func() bool { return !c.queue("serializer_").Tickets[0].HeldUntil.IsZero() })
+	}
 }
 
 // No more than concurrency enter within hold_at_least, by all Caddys of a directory together.

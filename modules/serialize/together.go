@@ -89,14 +89,14 @@ func (s *Handler) followers() []*Handler {
 	})
 }
 
-// successor is the line that says who may be inside now: this one, or once a reload has ended it, the
-// strictest of those that have followed.
+// successor is the line that says who may be inside now: this one, or once a reload has ended it without
+// one of the same rule, the strictest of those that have followed.
 func (s *Handler) successor() *Handler {
 	if _, active := registered.handlers.Load(s); active || s.DryRun {
 		return s
 	}
 	followers := s.followers()
-	if len(followers) == 0 {
+	if len(followers) == 0 || slices.ContainsFunc(followers, func(f *Handler) bool { return f.ruleText == s.ruleText }) {
 		return s
 	}
 	return slices.MinFunc(followers, func(a, b *Handler) int {
